@@ -1,10 +1,10 @@
-//! Values of arguments.
+//! Parsers for values of arguments.
 
 use anyhow::Result;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use remat::Policy;
 
-/// A parser of numbers from 1 to `most`: sizes that no machine has are errors here, and not hangs or aborts later.
+/// A parser of numbers from 1 to `most`, so that sizes that no machine has are errors, not hangs or aborts later.
 ///
 /// ```
 /// use clap::Parser;
@@ -22,7 +22,7 @@ pub fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=most)
 }
 
-/// A parser of numbers from 0 up that `f32` can hold.
+/// A parser of numbers from 0 to the largest `f32`.
 ///
 /// # Errors
 /// What is wrong with the text, for the user.
@@ -39,8 +39,8 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
     is_it.then_some(number).ok_or_else(|| format!("must be a number from 0 to {:e}", f32::MAX))
 }
 
-/// The policy of this text, in the syntax of the library; `None` for the text `none`, which means no checkpoint. Whether a
-/// value has a name is for the library to say.
+/// Parses a policy in the syntax of the library; the text `none` is `None`, which means no checkpoint. The library checks whether the names
+/// exist.
 ///
 /// # Errors
 /// If there is no such policy, or it is not well formed.
@@ -56,7 +56,7 @@ pub fn policy(text: &str) -> Result<Option<Policy>> {
     if text.trim() == "none" { Ok(None) } else { Ok(Some(text.parse()?)) }
 }
 
-/// A policy as tables print it, and as [`policy`] reads it.
+/// The text of a policy, as tables print it and as [`policy`] reads it.
 ///
 /// ```
 /// assert_eq!(remat_cli::arguments::policy_name(Some(&remat::Policy::Dots)), "Dots");

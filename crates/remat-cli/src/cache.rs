@@ -13,9 +13,9 @@ use crate::data::token_folder;
 /// Commands of `remat cache`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Say where compiled programs and tokens of texts are, and what they take.
+    /// Show where compiled programs and tokenized texts are stored, and their sizes.
     Show,
-    /// Delete them: each program is compiled again when it is next used, and each text tokenized again.
+    /// Delete them: each program is compiled again at its next use, and each text tokenized again.
     Clear,
 }
 

@@ -1,4 +1,4 @@
-//! Measurements in processes of their own, so that none leaves memory or warm caches to the next.
+//! Measurements in separate processes, so that none leaves memory or warm caches to the next.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What another process of this program answers to a question: it is started with these arguments, then the question as JSON, and has to
-/// call [`answer`].
+/// Asks another process of this program a question. The process is started with these arguments, gets the question as JSON, and must call
+/// [`answer`].
 ///
 /// # Errors
 /// The error of that process, or how it ended.
@@ -22,7 +22,7 @@ pub fn ask<Q: Serialize, A: DeserializeOwned>(
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).arg(serde_json::to_string(question)?);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    // The child ends when this pipe does, and so with this process, however that ends.
+    // The child ends when this pipe closes, and so with this process, however that ends.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let pipe = child.stdin.take();
@@ -51,11 +51,11 @@ pub fn answer<Q: DeserializeOwned, A: Serialize>(
     thread::spawn(move || {
         let mut stdin = io::stdin().lock();
         let _ = started.send(());
-        // Nothing is written there: the end comes with the end of the process that holds the other side.
+        // This pipe has no data; it closes when the process at its other end does.
         let _ = stdin.read(&mut [0]);
         std::process::exit(1);
     });
-    // What the thread allocates when it starts must not count as that of the measurement.
+    // Allocations of the starting thread must not count as those of the measurement.
     wait.recv()?;
     let question = serde_json::from_str(question)?;
     Ok(writeln!(out, "{}", serde_json::to_string(&to(question)?)?)?)

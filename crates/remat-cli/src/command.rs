@@ -1,4 +1,4 @@
-//! How a command ends.
+//! Runs a command and reports its errors.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Error, Result};
 use clap::Parser;
 
-/// Reads the arguments of this process, runs the command, and gives the exit code: 0 for success, 2 for arguments that are
-/// not valid, 1 for errors, of which the standard error then has one line, and the code of an [`Exit`].
+/// Parses the arguments of this process, runs the command, and returns the exit code: 0 for success, 2 for invalid arguments, 1 for errors,
+/// which print one line on standard error, and the code of an [`Exit`].
 ///
-/// An [`io::Error`] without a context counts as one of the standard output; errors of files and processes get their path
-/// as [context](anyhow::Context). A reader of the output that has ended, as `head` in `remat show | head`, is not an error.
+/// An [`io::Error`] without a context counts as an error of standard output; errors of files and processes get their path as
+/// [context](anyhow::Context). If the reader of the output has ended, like `head` in `remat show | head`, that is not an error.
 ///
 /// ```no_run
 /// use std::io::Write;
@@ -38,12 +38,12 @@ pub fn run<A: Parser>(command: impl FnOnce(&A) -> Result<()>) -> ExitCode {
         return ExitCode::from(code);
     }
     let Some(message) = message(&error) else { return ExitCode::SUCCESS };
-    // Where even this cannot be written, the exit code still says it.
+    // If even this cannot be written, the exit code still reports the failure.
     let _ = writeln!(io::stderr(), "error: {message}");
     ExitCode::FAILURE
 }
 
-/// The error of a command that has said already what is wrong: it ends with this exit code.
+/// The error of a command that has already reported what is wrong. It ends with this exit code.
 ///
 /// ```
 /// let error = anyhow::Error::from(remat_cli::command::Exit(7));
@@ -60,8 +60,8 @@ impl std::fmt::Display for Exit {
 
 impl std::error::Error for Exit {}
 
-/// The message of an error: its contexts, then the error, without a source location, since the user of a command
-/// did not write the program. `None` where the reader of the output has ended.
+/// The message of an error: its contexts, then the error, without a source location, since the user of a command did not write the program.
+/// `None` if the reader of the output has ended.
 fn message(error: &Error) -> Option<String> {
     let mut parts = Vec::new();
     for (depth, cause) in error.chain().enumerate() {

@@ -1,4 +1,4 @@
-//! The text that a model learns: found, read, divided into training and held-out text, cut into batches.
+//! The training text: it is found, read, divided into training and held-out text, and cut into batches.
 
 use std::path::{Path, PathBuf};
 
@@ -10,35 +10,36 @@ use remat_xla::ExecutableCache;
 
 pub(crate) use remat_data::Batch;
 
-/// The text to learn where there is no other.
+/// The text to learn if there is no other.
 const EMBEDDED: &str = include_str!("../README.md");
 
-/// Held-out text of at most as many sequences as so many steps have is tested: a small part of the time of training.
+/// The held-out text that is evaluated has at most as many sequences as this many steps, so that it takes a small part of the training
+/// time.
 const TESTED: usize = 16;
 
-/// Tokens of a text of more bytes are kept in files. Those that are not bytes take time to make, and are kept of smaller texts too.
+/// Tokens of larger texts are stored in files. Tokens other than bytes take time to compute, and are also stored for smaller texts.
 const IN_MEMORY: u64 = 256 << 20;
 const MADE_EACH_TIME: u64 = 4 << 20;
 
-/// The batches that are made ahead of their steps.
+/// The number of batches that are prepared ahead of their steps.
 const AHEAD: usize = 1;
 
-/// The folder of tokens in that of the user's caches.
+/// The folder of tokens in the user's cache.
 const TOKENS: &str = "tokens";
 
-/// Text as tokens, and where it comes from.
+/// A text as tokens, and its origin.
 pub(crate) struct Text {
-    /// For the user.
+    /// The text in words, for the user.
     pub(crate) source: String,
-    /// The file or folder; `None` for the text that is built in.
+    /// The file or folder; `None` for the built-in text.
     pub(crate) path: Option<PathBuf>,
-    /// Notes for the user about files that were left out.
+    /// Notes for the user about skipped files.
     pub(crate) notes: Vec<String>,
     corpus: Corpus,
 }
 
-/// The text at a path, in this column of tables; without a path, that of the folder that the command runs in, or, where it has none, the one
-/// that is built in, with a note that says so.
+/// The text at a path, in this column if it is a table. Without a path it is that of the current folder or, if there is none, the built-in
+/// text, with a note for the user.
 ///
 /// # Errors
 /// If the path does not exist or cannot be read, or there is no text; if the folder cannot be read.
@@ -68,7 +69,7 @@ pub(crate) fn open(path: Option<&Path>, column: Option<&str>) -> Result<Source> 
     }
 }
 
-/// As [`open`] for a run that goes on, whose user knows its text.
+/// As [`open`] for a resumed run, whose user knows its text.
 ///
 /// # Errors
 /// As [`open`].
@@ -76,7 +77,7 @@ pub(crate) fn open_again(path: Option<&Path>, column: Option<&str>) -> Result<So
     path.map_or_else(|| open(None, column), |path| Source::open(path, column).map_err(plain))
 }
 
-/// All tokens of a text, in its order, and the number of its bytes.
+/// All tokens of a text, in order, and the number of its bytes.
 ///
 /// # Errors
 /// If the text cannot be read or tokenized.
@@ -84,7 +85,7 @@ pub(crate) fn whole(from: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64
     Corpus::whole(from, tokenizer).map_err(plain)
 }
 
-/// Divides a text into what is learnt and what is held out.
+/// Divides a text into training text and held-out text.
 ///
 /// # Errors
 /// If there is no text, or it cannot be read or tokenized.
@@ -101,7 +102,7 @@ pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
     Ok(Text { source: from.description(), path, notes: corpus.notes.clone(), corpus })
 }
 
-/// The folder in which tokens of large texts are kept; `None` where there is no home folder.
+/// The folder that stores tokens of large texts; `None` if there is no home folder.
 ///
 /// # Errors
 /// If `REMAT_CACHE_SIZE` is not a size.
@@ -110,7 +111,7 @@ pub(crate) fn token_folder() -> Result<Option<PathBuf>> {
     Ok(programs.and_then(|programs| Some(programs.folder().parent()?.join(TOKENS))))
 }
 
-/// An error of a text without the operation, which means nothing to the user of a command.
+/// An error of a text without the operation, which is meaningless to the user of a command.
 pub(crate) fn plain(error: remat::Error) -> anyhow::Error {
     anyhow!("{}", error.message())
 }
@@ -126,13 +127,13 @@ impl Text {
         (self.corpus.train.len() + self.corpus.held_out.len()) as usize
     }
 
-    /// A number that is another for another text.
+    /// A number that differs between texts.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.corpus.train.fingerprint() ^ self.corpus.held_out.fingerprint().rotate_left(1)
     }
 }
 
-/// The batches of a run: those of each step by seed and step alone, and those that test the model.
+/// The batches of a run: those of each step, which depend only on seed and step, and those for evaluation.
 pub(crate) struct Batches {
     train: remat_data::Batches,
     tests: Vec<Batch>,
@@ -141,11 +142,11 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// The batches of a text: of `sequences` for each step, which may be trained on in parts, and of `tested` to test with, of which there is
-    /// memory for no more; a sequence has `context` tokens.
+    /// The batches of a text: `sequences` for each step, which may be trained on in parts, and `tested` for evaluation, which is as many as
+    /// memory allows; a sequence has `context` tokens.
     ///
     /// # Errors
-    /// If a part of the text is not longer than the context, or cannot be read any more.
+    /// If the training or the held-out text is not longer than the context, or can no longer be read.
     pub(crate) fn new(
         text: &Text,
         key: random::Key,
@@ -164,22 +165,22 @@ impl Batches {
         Ok(Batches { train: of(&corpus.train, sequences)?, tests, held_out, prompt })
     }
 
-    /// The number of tokens that are held out.
+    /// The number of held-out tokens.
     pub(crate) fn held_out(&self) -> usize {
         self.held_out
     }
 
-    /// The batches of the steps from one on, counted from 0, made while the steps before them run. Each fails if the file of the tokens cannot be read
-    /// any more.
+    /// The batches of the steps from `first` on, counted from 0, prepared while earlier steps run. Each fails if the file of the tokens can
+    /// no longer be read.
     ///
     /// # Errors
-    /// If the system starts no thread.
+    /// If the system cannot start a thread.
     pub(crate) fn ahead(&self, first: u32) -> remat::Result<Prefetch<Batch>> {
         let batches = self.train.clone();
         Prefetch::new(first.into(), AHEAD, move |step| batches.get(step))
     }
 
-    /// Batches of held-out text, from its start, at most the sequences of [`TESTED`] steps.
+    /// Batches of held-out text, from its start: at most the sequences of [`TESTED`] steps.
     pub(crate) fn tests(&self) -> Vec<Batch> {
         self.tests.clone()
     }
@@ -201,10 +202,10 @@ pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context:
     remat_data::Batches::new(Tokens::new(&tokens, 256)?, [batch, context], seed)?.get(0)
 }
 
-/// The root of the git checkout around the current folder, or that folder.
+/// The root of the git checkout that contains the current folder, or else the current folder.
 ///
 /// # Errors
-/// If there is no current folder any more.
+/// If the current folder no longer exists.
 fn checkout() -> Result<PathBuf> {
     let current = std::env::current_dir().context("cannot find the current folder")?;
     let root = current.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_path_buf);

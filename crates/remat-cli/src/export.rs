@@ -1,4 +1,4 @@
-//! `remat export`: the model of a run as a folder of Hugging Face.
+//! `remat export`: writes the model of a run as a Hugging Face folder.
 
 use std::fs;
 use std::io::Write;
@@ -19,10 +19,10 @@ pub(crate) struct Args {
     /// The folder of a run, for its last checkpoint, or of one checkpoint; adapters are merged into the weights
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
-    /// The folder to write: a new or empty one
+    /// The folder to write, which must be new or empty
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
-    /// The dtype of the weights: f32, bf16, f16
+    /// Dtype of the weights: f32, bf16, f16
     #[arg(long, default_value = "f32")]
     dtype: Precision,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 /// Writes `config.json`, the weights, and the tokenizer, if the run has one.
 ///
 /// # Errors
-/// If there is no run, or it or its tokenizer cannot be read; if there is something at the folder; if it cannot be written.
+/// If there is no run, or it or its tokenizer cannot be read; if the folder is not empty or cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let saved = Saved::open(&args.from)?;
     for note in &saved.notes {

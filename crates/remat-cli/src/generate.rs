@@ -1,4 +1,4 @@
-//! `remat generate` and `remat eval`: what a trained model writes, and how well it predicts a text.
+//! `remat generate` and `remat eval`: text from a trained model, and its loss on a text.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -20,23 +20,24 @@ use crate::train::mean_loss;
 /// Arguments of `remat generate`.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json, safetensors, tokenizer.json)
+    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a Hugging Face model (config.json, safetensors,
+    /// tokenizer.json)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// The text that the model continues
     #[arg(long, default_value = "\n", allow_hyphen_values = true)]
     prompt: String,
-    /// Tokens to write at most: bytes, for a model that was trained without a tokenizer. Fewer where the model ends the text
+    /// The most tokens to write (bytes for a model without a tokenizer); fewer if the model ends the text
     #[arg(long, default_value_t = 300, value_name = "TOKENS", value_parser = up_to(1 << 32))]
     length: usize,
     #[command(flatten)]
     choice: Choice,
-    /// The seed of the draws: the same seed writes the same text
+    /// Seed of the draws: the same seed writes the same text
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
 }
 
-/// Writes text as the model draws it, and how fast that was to the standard error stream.
+/// Writes text as the model draws it, and its speed to standard error.
 ///
 /// # Errors
 /// If there is no model, or it cannot be read; if the output cannot be written.
@@ -48,7 +49,7 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
     let prompt: Vec<u32> = source.begin.into_iter().chain(prompt).collect();
     let mut text = source.tokenizer.decoder();
     let mut drawn = 0u32;
-    // Reading the prompt, for which programs are compiled, is not the speed of writing.
+    // Reading the prompt, which compiles programs, does not count towards the speed.
     let mut first = Instant::now();
     let each = |token: u32| -> Result<ControlFlow<()>> {
         if drawn == 0 {
@@ -77,19 +78,21 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
 /// Arguments of `remat eval`.
 #[derive(clap::Args)]
 pub(crate) struct Eval {
-    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json, safetensors, tokenizer.json)
+    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a Hugging Face model (config.json, safetensors,
+    /// tokenizer.json)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// A file or folder of text, of which nothing is held out [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     text: Option<PathBuf>,
-    /// The column of JSON lines or Parquet that is the text [default: text]
+    /// The column of JSON lines or Parquet with the text [default: text]
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
-    /// The tokens of a sequence; the text is cut into sequences, each predicted without those before it [default: those of training, or up to 1024 of a model of Hugging Face, and no more than the text has]
+    /// Tokens per sequence; the text is cut into sequences that are predicted independently [default: those of training, or up to 1024 for
+    /// a Hugging Face model, and no more than the text has]
     #[arg(long, value_name = "TOKENS", value_parser = up_to(1 << 32))]
     context: Option<usize>,
-    /// The sequences that are read at a time [default: those of training, or as many as have 1024 tokens]
+    /// Sequences per batch [default: those of training, or as many as have 1024 tokens]
     #[arg(long, value_name = "SEQUENCES", value_parser = up_to(1 << 32))]
     batch: Option<usize>,
 }
@@ -108,7 +111,7 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     if let Some(context) = args.context.filter(|&context| context > source.context) {
         bail!("--context {context} is more than the {} positions of the model", source.context);
     }
-    // The first token is predicted where one comes before each text.
+    // The first token is predicted only if a token precedes each text.
     let predicted = count.saturating_sub(u64::from(source.begin.is_none()));
     ensure!(predicted > 0, "the text has too few tokens to predict one from another: {count}");
     let context = args.context.unwrap_or(source.window).min(usize::try_from(predicted).unwrap_or(usize::MAX));
@@ -117,14 +120,14 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let loss = mean_loss(&source.model, windows(&tokens, source.begin, context, batch))?;
     writeln!(out, "checkpoint: {}", source.path.display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes as usize), text.description())?;
-    // The bytes of the tokens that are predicted, if these have as many as all others.
+    // The average bytes of the predicted tokens, assuming that they are as long as all others.
     let bytes_of_token = bytes as f64 / count as f64;
     let bits = loss / std::f64::consts::LN_2 / bytes_of_token;
     Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens", thousands(counted as usize))?)
 }
 
-/// All sequences of a text, in batches: of `context` tokens each, after the one that begins sequences if there is one, but for less than a
-/// sequence at the end of the text.
+/// All sequences of a text, in batches of `context` tokens each, after the token that begins sequences if there is one. The end of the text
+/// that does not fill a sequence is left out.
 fn windows(
     tokens: &Tokens,
     begin: Option<u32>,

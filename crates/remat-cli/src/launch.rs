@@ -13,19 +13,19 @@ use anyhow::{Context, Result};
 use remat_cli::arguments::up_to;
 use remat_cli::command::Exit;
 
-/// How long processes have to end by themselves once they are asked to.
+/// How long processes have to end on their own after they are asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether a process has ended.
+/// How often to check whether a process has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long more output is waited for once all processes have ended: what they started may have it still.
+/// How long to wait for more output after all processes have ended, since their children may still write.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Bytes of a line at most; a longer one is shown as several.
+/// The most bytes of a line; a longer one is shown as several lines.
 const LINE: u64 = 1 << 16;
 
-/// Lines that wait to be shown at most. Beyond that the processes wait.
+/// The most lines that wait to be shown. Beyond that the processes wait.
 const LINES: usize = 256;
 
 /// Arguments of `remat launch`.
@@ -34,12 +34,12 @@ pub(crate) struct Args {
     /// Processes to start, all on this machine
     #[arg(short, long, value_parser = up_to(1024))]
     nodes: usize,
-    /// The command, with its arguments, behind `--`: remat launch -n 2 -- ./train --steps 100
+    /// The command with its arguments, after `--`: remat launch -n 2 -- ./train --steps 100
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
-/// Starts the processes of a cluster, shows what they print, and waits until all have ended.
+/// Starts the processes of a cluster, shows their output, and waits until all have ended.
 ///
 /// # Errors
 /// If the command cannot be started; the exit code of the first process that fails.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
 }
 
-/// A line on the standard output, or on the standard error, of the process of a rank.
+/// A line on standard output or standard error from the process of a rank.
 struct Line {
     rank: usize,
     is_error: bool,
@@ -69,12 +69,12 @@ struct Line {
 #[derive(Default)]
 struct Processes(Arc<Mutex<Group>>);
 
-/// The processes that run, and those that have ended. The thread of signals shares them, so that a signal arrives while a line cannot be
-/// written. Nothing is written while they are locked.
+/// The running and the ended processes. The signal thread shares them, so that a signal arrives even while a line cannot be written.
+/// Nothing is written while they are locked.
 #[derive(Default)]
 struct Group {
     children: Vec<(Child, Option<ExitStatus>)>,
-    /// When those that still run are killed.
+    /// When the processes that still run are killed.
     deadline: Option<Instant>,
     /// The exit code of the first failure.
     code: u8,
@@ -91,17 +91,17 @@ fn start(args: &Args, rank: usize, coordinator: &str) -> Result<Child> {
     command.args(&args.command[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.env("REMAT_COORDINATOR", coordinator).env("REMAT_NODE_ID", rank.to_string());
     command.env("REMAT_NUM_NODES", args.nodes.to_string());
-    // Each process has its share of the cores.
+    // Each process gets its share of the cores.
     if std::env::var_os("REMAT_THREADS").is_none() {
         command.env("REMAT_THREADS", threads.max(1).to_string());
     }
-    // A group of its own: a Ctrl-C in a terminal comes here, and is passed on once.
+    // A separate group: a Ctrl-C in a terminal arrives here, and is passed on once.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     command.spawn().with_context(|| format!("cannot run {}", args.command[0].display()))
 }
 
-/// Reads lines in a thread of its own, until the process has closed its output.
+/// Reads lines in a separate thread, until the process closes its output.
 fn read(rank: usize, is_error: bool, output: impl Read + Send + 'static, lines: SyncSender<Line>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
@@ -115,7 +115,7 @@ fn read(rank: usize, is_error: bool, output: impl Read + Send + 'static, lines: 
     });
 }
 
-/// Passes signals that ask this process to end on to all processes. With the second one it ends at once.
+/// Passes on signals that ask this process to end. At the second one it ends at once.
 #[cfg(unix)]
 fn signals(processes: &Processes) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -141,13 +141,13 @@ fn signals(_: &Processes) -> Result<()> {
 }
 
 impl Processes {
-    /// Starts all processes, and reads what they print.
+    /// Starts all processes, and reads their output.
     fn start(&self, args: &Args, lines: &SyncSender<Line>) -> Result<()> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let coordinator = free.context("no port is free")?.to_string();
         for rank in 0..args.nodes {
             let mut group = lock(&self.0);
-            // A signal has come already.
+            // A signal has already arrived.
             if group.deadline.is_some() {
                 break;
             }
@@ -163,11 +163,11 @@ impl Processes {
         Ok(())
     }
 
-    /// Shows lines until all processes have ended; the exit code of the first that failed.
+    /// Shows lines until all processes have ended. Returns the exit code of the first that failed.
     fn wait(&self, lines: &Receiver<Line>, out: &mut impl Write) -> Result<u8> {
         let width = lock(&self.0).children.len().saturating_sub(1).to_string().len();
         let mut error = anstream::stderr();
-        // How long lines were waited for since all processes have ended: to write them may take as long as it will.
+        // How long lines were waited for since all processes have ended; writing them may take any time.
         let mut waited = Duration::ZERO;
         loop {
             let start = Instant::now();
@@ -205,7 +205,7 @@ impl Processes {
 }
 
 impl Group {
-    /// Notes which processes have ended; the first failure, which it tells, ends all.
+    /// Records processes that have ended. The first failure, which it returns, ends all others.
     fn reap(&mut self) -> Result<Option<String>> {
         let mut failure = None;
         for rank in 0..self.children.len() {
@@ -228,7 +228,7 @@ impl Group {
         Ok(failure)
     }
 
-    /// Sends a signal to all processes that run, and gives them some time.
+    /// Sends a signal to all running processes, and gives them some time.
     fn stop(&mut self, signal: i32, code: u8) {
         if self.code == 0 {
             self.code = code;
@@ -242,7 +242,7 @@ impl Group {
         use rustix::process::{Pid, Signal, kill_process_group};
         for (child, _) in self.children.iter().filter(|(_, status)| status.is_none()) {
             if let Some(signal) = Signal::from_named_raw(signal) {
-                // One that has ended by itself needs no signal.
+                // A process that has ended needs no signal.
                 let _ = kill_process_group(Pid::from_child(child), signal);
             }
         }
@@ -251,7 +251,7 @@ impl Group {
     #[cfg(not(unix))]
     fn send(&mut self, _: i32) {
         for (child, _) in self.children.iter_mut().filter(|(_, status)| status.is_none()) {
-            // One that has ended by itself need not be killed.
+            // A process that has ended need not be killed.
             let _ = child.kill();
         }
     }
@@ -262,7 +262,7 @@ impl Drop for Processes {
         let mut group = lock(&self.0);
         group.send(KILL);
         for (child, _) in group.children.iter_mut().filter(|(_, status)| status.is_none()) {
-            // There is nobody to tell.
+            // The exit status is not needed.
             let _ = child.wait();
         }
     }
@@ -274,7 +274,7 @@ const TERM: i32 = 15;
 /// The signal that ends a process.
 const KILL: i32 = 9;
 
-/// The exit code that shells give to a process that a signal has ended.
+/// The exit code that shells use for a process ended by a signal.
 fn exit_code_of(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(1)
 }

@@ -1,5 +1,5 @@
-//! What the `remat` command shares with other commands that are built upon the library, such as the benchmarks: how a command
-//! ends, values of arguments, tables as text, progress bars, times, measurements in processes of their own.
+//! Helpers that the `remat` command shares with other commands, such as the benchmarks: exit codes and error lines, values of arguments,
+//! tables as text, progress bars, times, and measurements in separate processes.
 
 pub mod arguments;
 pub mod child;

@@ -1,4 +1,4 @@
-//! The `remat` command: trains a small GPT, and shows what each checkpoint policy saves of it.
+//! The `remat` command: trains small language models, and shows what each checkpoint policy saves.
 //!
 //! Layers, each using only those above it in this list:
 //!
@@ -48,26 +48,26 @@ struct Cli {
 enum Command {
     /// Train a language model on text, show what each checkpoint policy saves, and save the run.
     Train(train::Args),
-    /// Write text with a model that was trained.
+    /// Write text with a trained model.
     Generate(generate::Generate),
-    /// Print the loss of a text under a model that was trained.
+    /// Print the loss of a trained model on a text.
     Eval(generate::Eval),
-    /// Write the model of a run as a folder of Hugging Face, which `transformers` loads.
+    /// Write the model of a run as a Hugging Face folder, which `transformers` loads.
     Export(export::Args),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
     /// Measure the training of a configuration.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Say how much memory, and how long at least, a training step takes on accelerators that need not be here, under each policy.
+    /// Report the memory and the least time of a training step on accelerators that need not be in the machine, under each policy.
     Fit(fit::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
-    /// Show or delete what is kept on disk: programs that XLA has compiled, and tokens of texts.
+    /// Show or delete cached files: programs that XLA has compiled, and tokenized texts.
     #[command(subcommand)]
     Cache(cache::Command),
-    /// Run a command as the processes of a cluster on this machine: each is told its rank, and all end when one fails.
+    /// Run a command as the processes of a cluster on this machine: each gets its rank, and all end when one fails.
     Launch(launch::Args),
 }
 

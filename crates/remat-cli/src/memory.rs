@@ -1,4 +1,4 @@
-//! The bytes that each policy saves of a training step, known before the step runs.
+//! The bytes that each policy saves in a training step, computed before the step runs.
 
 use anyhow::Result;
 use remat::ir::MemorySpace;
@@ -10,8 +10,8 @@ use remat_cli::table::{table, thousands};
 use crate::model::Model;
 use crate::policy::LISTED;
 
-/// A table of the policies and of the bytes that each keeps for the backward pass of the loss: values that the step
-/// computes, weights and batch not counted. The chosen policy is marked, and has a row of its own if it is not listed.
+/// A table of the policies and of the bytes that each keeps for the backward pass of the loss: values that the step computes, without
+/// weights and batch. The chosen policy is marked, and has its own row if it is not listed.
 ///
 /// # Errors
 /// If the chosen policy cannot be applied.
@@ -39,7 +39,7 @@ pub(crate) fn report(
     Ok(table(&["  policy", "bytes saved", "", "on the host", "of none"], &rows.collect::<Vec<_>>()))
 }
 
-/// Bytes in the memory of the device, and in that of its host.
+/// Bytes in device memory, and in the memory of the host.
 struct Saved {
     device: usize,
     host: usize,

@@ -14,9 +14,9 @@ use remat_xla::{AheadOptions, Platform, Plugin, PluginDescription, describe_plug
 /// Commands of `remat plugin`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Download the plugin of a platform into ~/.cache/remat/plugins, by Python's pip, which is not needed afterwards.
+    /// Download the plugin of a platform into ~/.cache/remat/plugins, with Python's pip, which is not needed afterwards.
     Install(Install),
-    /// List plugins: where they are, their versions, and what each can do on this machine.
+    /// List plugins, with their paths, their versions, and what each can do on this machine.
     List,
 }
 
@@ -26,7 +26,8 @@ pub(crate) struct Install {
     /// cpu, cuda (NVIDIA GPUs) or tpu
     #[arg(value_parser = platform)]
     platform: Platform,
-    /// Also the libraries of CUDA (cuBLAS, cuDNN, NCCL, ...), some 3 GB: running on a GPU needs them where they are not installed, compiling for one does not
+    /// Also download the libraries of CUDA (cuBLAS, cuDNN, NCCL, ...), about 3 GB: needed to run on a GPU if they are not installed, not
+    /// needed to compile for one
     #[arg(long)]
     libraries: bool,
 }
@@ -79,7 +80,7 @@ fn install(args: &Install, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Lets pip install wheels into a folder, without what they depend on: that is Python code, and libraries that are named here.
+/// Installs wheels into a folder with pip, without their dependencies, which are Python code, or libraries that are listed here.
 fn pip(wheels: &[&str], folder: &Path) -> Result<()> {
     let fixed = ["-m", "pip", "install", "--no-deps", "--upgrade", "--no-input", "--progress-bar", "off", "--target"];
     let mut pip = Process::new("python3");
@@ -102,7 +103,7 @@ fn pip(wheels: &[&str], folder: &Path) -> Result<()> {
     let errors = child.stderr.take().map(|mut stream| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What cannot be read is missing in the message only.
+            // If it cannot be read, it is only missing in the message.
             let _ = stream.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         })
@@ -124,7 +125,7 @@ fn pip(wheels: &[&str], folder: &Path) -> Result<()> {
     bail!("{}", failure(&errors, &shown, &status.to_string()))
 }
 
-/// What went wrong, from what pip wrote.
+/// The cause of a failure, from pip's output.
 fn failure(errors: &str, command: &str, status: &str) -> String {
     let lines = || errors.lines().map(str::trim).filter(|line| !line.is_empty());
     if errors.contains("No module named pip") {
@@ -141,7 +142,7 @@ fn failure(errors: &str, command: &str, status: &str) -> String {
     format!("`{command}` failed{network}: {why}")
 }
 
-/// A line that says what is downloaded: in a terminal with the time that it takes.
+/// A line about the download; in a terminal with the elapsed time.
 fn progress(wheels: &[&str]) -> ProgressBar {
     if !stderr().is_terminal() {
         eprintln!("downloading {}", wheels.join(", "));
@@ -193,7 +194,7 @@ fn row(name: String, description: &PluginDescription) -> Vec<String> {
     vec![name, description.api.clone(), description.stablehlo.clone(), runs, ahead]
 }
 
-/// The platform, and why the plugin cannot do what it cannot do here.
+/// The platform, and what the plugin cannot do here, with the reasons.
 fn reasons(description: &PluginDescription) -> String {
     let platform = (!description.platform.is_empty()).then(|| format!("\n  {}", description.platform));
     let runs = description.devices.as_ref().err().map(|why| format!("\n  does not run here: {why}"));

@@ -1,4 +1,4 @@
-//! The checkpoint policies that the commands list, take and explain.
+//! The checkpoint policies that the commands list, accept and explain.
 
 /// The policies that tables list, as they print.
 pub(crate) const LISTED: [&str; 8] = [
@@ -12,10 +12,10 @@ pub(crate) const LISTED: [&str; 8] = [
     "Nothing",
 ];
 
-/// The policy that trains where none is chosen.
+/// The default policy of training.
 pub(crate) const DEFAULT: &str = "Names(attn, mlp)";
 
-/// What `--policy` means, for the help.
+/// The help of `--policy`.
 pub(crate) const HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the library \
      and JAX write it: everything, dots, dots_with_no_batch_dims, nothing, offload_dots_with_no_batch_dims(host), \
      'names(A, B)', 'any_names_but(A)', 'anything_but(A)', 'or(.., ..)', ...; the names in a block are qkv, attn and mlp";

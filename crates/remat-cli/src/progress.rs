@@ -1,10 +1,10 @@
-//! The progress of a command that has some things to do, one after the other.
+//! The progress of a command with several jobs in a row.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar that shows how many of these things are done, where errors go to a terminal.
+/// A bar with the number of finished jobs, if standard error is a terminal.
 ///
 /// ```
 /// let bar = remat_cli::progress::bar(2);
@@ -20,7 +20,7 @@ pub fn bar(count: usize) -> ProgressBar {
     bar
 }
 
-/// Writes a line to where errors go: above the bar on a terminal, and as it is elsewhere.
+/// Writes a line to standard error: above the bar on a terminal.
 ///
 /// ```
 /// let bar = remat_cli::progress::bar(2);

@@ -1,8 +1,8 @@
-//! The resident memory of this process, as Linux counts it.
+//! The resident memory of this process, according to Linux.
 
 use std::fs;
 
-/// The bytes that are resident now; `None` where the system does not say.
+/// The resident bytes now; `None` if the system does not report them.
 ///
 /// ```
 /// let now = remat_cli::resident::now();
@@ -12,14 +12,14 @@ pub fn now() -> Option<usize> {
     read("VmRSS:")
 }
 
-/// The most bytes that were resident since the start or since [`reset_peak`]; `None` where the system does not say.
+/// The most resident bytes since the start or since [`reset_peak`]; `None` if the system does not report them.
 pub fn peak() -> Option<usize> {
     read("VmHWM:")
 }
 
-/// Makes the bytes that are resident now the peak. Where the system refuses, growth is measured from the peak before.
+/// Resets the peak to the bytes that are resident now. If the system refuses, growth is measured from the old peak.
 pub fn reset_peak() {
-    // 5 is the number that `proc(5)` gives this request.
+    // 5 is the number of this request in `proc(5)`.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 

@@ -19,22 +19,22 @@ use crate::model::{Architecture, Model};
 use crate::records::{METRICS, Measurements, replace};
 use crate::train::{OptimizerState, Step, shapes};
 
-/// Where runs are put whose folder is not said.
+/// The parent folder of runs without a given folder.
 const RUNS: &str = "runs";
 
-/// The file of the configuration, for another run like this one.
+/// The file of the configuration, from which another run can start.
 const CONFIG: &str = "config.toml";
 
 /// The copy of the tokenizer, so that the run does not depend on the file that was given.
 const TOKENIZER: &str = "tokenizer.json";
 
-/// What is said of the tokenizer, beside it.
+/// The options of the tokenizer, beside it.
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// The file that [`Checkpoints`] locks, the first that a run makes in its folder.
+/// The file that [`Checkpoints`] locks, which a run creates first in its folder.
 const LOCK: &str = ".lock";
 
-/// What is written of a run beside its numbers.
+/// The saved description of a run, besides its numbers.
 #[derive(Serialize, Deserialize)]
 struct Written {
     /// The settings of the [`Config`].
@@ -46,17 +46,17 @@ struct Written {
     tokenizer: Option<u64>,
 }
 
-/// The text of a run, so that another is noticed.
+/// The text of a run, so that a change is noticed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Fingerprint {
     bytes: usize,
     tokens: u64,
-    /// How batches are drawn from it: [`BATCHES`] of the version that began the run.
+    /// How batches are drawn from the text: [`BATCHES`] of the version that began the run.
     #[serde(default)]
     batches: u32,
 }
 
-/// The number of the way in which this version draws batches; 0 is that of versions which did not write it.
+/// The number of this version's way to draw batches; 0 is that of versions that did not save it.
 const BATCHES: u32 = 1;
 
 impl Fingerprint {
@@ -64,23 +64,23 @@ impl Fingerprint {
         Fingerprint { bytes: text.size(), tokens: text.fingerprint(), batches: BATCHES }
     }
 
-    /// Whether the version that wrote this one draws the batches that this version draws.
+    /// Whether the version that saved this one draws the same batches.
     pub(crate) fn has_same_batches(&self) -> bool {
         self.batches == BATCHES
     }
 }
 
-/// What training changes.
+/// The state that training changes.
 pub(crate) struct State {
     /// The steps done.
     pub(crate) step: u32,
     pub(crate) model: Model,
     pub(crate) optimizer: OptimizerState<Model>,
-    /// The factor of the loss, of a run in f16.
+    /// The loss scale of a run in f16.
     pub(crate) scale: Option<LossScale>,
 }
 
-/// A run that was saved.
+/// A saved run.
 pub(crate) struct Saved {
     checkpoint: Checkpoint,
     /// The folder of the run.
@@ -88,7 +88,7 @@ pub(crate) struct Saved {
     pub(crate) config: Config,
     pub(crate) architecture: Architecture,
     pub(crate) text: Fingerprint,
-    /// The fingerprint of the tokenizer, if it was written.
+    /// The fingerprint of the tokenizer, if it was saved.
     tokenizer: Option<u64>,
     /// The steps done.
     pub(crate) step: u32,
@@ -97,7 +97,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// The last checkpoint of a run, or one that is named itself.
+    /// Opens the last checkpoint of a run, or a single checkpoint.
     ///
     /// # Errors
     /// If there is none, or it cannot be read.
@@ -129,10 +129,10 @@ impl Saved {
         Ok(Saved { checkpoint, folder, config, architecture, text, tokenizer, step, notes })
     }
 
-    /// The last checkpoint of a run that is to go on in its folder.
+    /// Opens the last checkpoint of a run to resume it in its folder.
     ///
     /// # Errors
-    /// As [`Saved::open`]; if the path is that of one checkpoint, into which the rest of the run would be written, to be removed with it.
+    /// As [`Saved::open`]; if the path is a single checkpoint, in which the rest of the run would be saved and later removed with it.
     pub(crate) fn to_resume(path: &Path) -> Result<Saved> {
         if is_checkpoint(path) {
             let (shown, run) = (path.display(), folder_of(path)?);
@@ -149,7 +149,7 @@ impl Saved {
     /// The model, with adapters merged into its weights, and its blocks as a list.
     ///
     /// # Errors
-    /// If the file is not that of this model.
+    /// If the file does not belong to this model.
     pub(crate) fn model(&self) -> Result<Model> {
         Ok(Lora::merge(&self.checkpoint.tree("model", &self.shapes()?)?).unstacked())
     }
@@ -166,12 +166,12 @@ impl Saved {
         Ok(State { step: self.step, model: self.checkpoint.tree("model", &model)?, optimizer, scale })
     }
 
-    /// A model of the same sizes, without memory.
+    /// An abstract model of the same sizes.
     fn shapes(&self) -> remat::Result<Model> {
         shapes(&self.config, &self.architecture)
     }
 
-    /// The file of the tokenizer, where tokens are not bytes: the copy in the folder of the run, or the one that was given, where there is no copy.
+    /// The file of the tokenizer, unless tokens are bytes: the copy in the folder of the run, or else the original file.
     pub(crate) fn tokenizer_file(&self) -> Option<PathBuf> {
         let given = self.config.tokenizer.as_ref()?;
         let copy = self.folder.join(TOKENIZER);
@@ -181,7 +181,7 @@ impl Saved {
     /// The tokenizer that the run was trained with.
     ///
     /// # Errors
-    /// If its file cannot be read, or is not what it was.
+    /// If its file cannot be read, or has changed.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
         let Some(path) = self.tokenizer_file() else { return Ok(Tokenizer::bytes()) };
         let tokenizer = Tokenizer::open(&path).map_err(plain)?;
@@ -199,32 +199,32 @@ impl Saved {
     }
 }
 
-/// The folder of a run that goes on.
+/// The folder of a run in progress.
 pub(crate) struct Run {
     folder: PathBuf,
     checkpoints: Checkpoints,
     measurements: Measurements,
     of: RunOf,
-    /// The step of the last state that was given to be saved.
+    /// The last step whose state was submitted for saving.
     saved: Option<u32>,
 }
 
-/// What a run is of.
+/// The description of a new or resumed run.
 pub(crate) struct RunOf {
     pub(crate) config: Config,
     pub(crate) architecture: Architecture,
     pub(crate) text: Fingerprint,
     pub(crate) tokenizer: Tokenizer,
-    /// Whether training may go on while a checkpoint is written, which takes the memory of a second model.
+    /// Whether training may continue while a checkpoint is written, which takes the memory of a second model.
     pub(crate) saves_in_background: bool,
 }
 
 impl Run {
-    /// A new run in this folder, which has to have none, or in a new folder of `runs`. What a run left there that has ended before its first
-    /// checkpoint is replaced, with a note.
+    /// Begins a run in this folder, which must not contain one, or in a new folder of `runs`. Remains of a run that ended before its first
+    /// checkpoint are replaced, with a note.
     ///
     /// # Errors
-    /// If the folder has a run, or files of others with the names of a run's; if it cannot be made or written.
+    /// If the folder has a run, or other files with the same names; if it cannot be created or written.
     pub(crate) fn begin(of: RunOf, out: &mut impl Write) -> Result<Run> {
         let folder = of.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
         let shown = folder.display();
@@ -256,7 +256,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The run of a folder that goes on after this many steps.
+    /// Resumes the run of a folder after this many steps.
     ///
     /// # Errors
     /// If the folder cannot be written.
@@ -280,18 +280,18 @@ impl Run {
         Ok(Run { folder, checkpoints, measurements, of, saved })
     }
 
-    /// The step of the last state that was given to be saved.
+    /// The last step whose state was submitted for saving.
     pub(crate) fn saved(&self) -> Option<u32> {
         self.saved
     }
 
-    /// A sentence on where a run can go on that cannot from here.
+    /// A sentence about the checkpoint from which a stopped run can be resumed.
     pub(crate) fn last_checkpoint(&mut self) -> String {
         let failed = match self.checkpoints.wait() {
             Ok(()) => String::new(),
             Err(error) => format!("; a later one is not written: {}", error.message()),
         };
-        // What is on the disk, whatever was asked for.
+        // The checkpoints on disk, not those that were submitted.
         match Checkpoint::latest(&self.folder).map(|latest| latest.checkpoint) {
             Ok(Some(checkpoint)) => format!("The last checkpoint is {}{failed}", checkpoint.path().display()),
             Ok(None) => format!("There is no checkpoint before it{failed}"),
@@ -299,7 +299,7 @@ impl Run {
         }
     }
 
-    /// Writes the numbers that were measured of a step, each under its name.
+    /// Records the measured numbers of a step by name.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -307,11 +307,11 @@ impl Run {
         self.measurements.write(step, numbers)
     }
 
-    /// Saves the state, in the background if there is memory for that. Where the save before it did not work, this one is on the disk, if that
-    /// works, before the error is given.
+    /// Saves the state, in the background if there is memory for that. If the previous save failed, this one is written to disk first, if
+    /// possible, and then the error is returned.
     ///
     /// # Errors
-    /// If that, or the save before it, does not work: why, and what the last checkpoint is.
+    /// If this save or the previous one fails: the reason, and the last checkpoint.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
         let RunOf { config, architecture, text, tokenizer, .. } = &self.of;
         let written = Written {
@@ -336,10 +336,10 @@ impl Run {
         Ok(())
     }
 
-    /// Waits until all is on the disk.
+    /// Waits until everything is on disk.
     ///
     /// # Errors
-    /// If the last save does not work.
+    /// If the last save fails.
     pub(crate) fn finish(mut self) -> Result<PathBuf> {
         self.measurements.flush()?;
         self.checkpoints.finish()?;
@@ -347,12 +347,12 @@ impl Run {
     }
 }
 
-/// Whether a folder is one checkpoint, and not a run.
+/// Whether a folder is a single checkpoint rather than a run.
 fn is_checkpoint(path: &Path) -> bool {
     path.join("state.json").exists()
 }
 
-/// The run that a checkpoint is of.
+/// The run of a checkpoint.
 ///
 /// # Errors
 /// If the path cannot be resolved.
@@ -361,7 +361,7 @@ fn folder_of(checkpoint: &Path) -> Result<PathBuf> {
     Ok(match named {
         Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
         Some(folder) => folder.to_path_buf(),
-        // As `.` is.
+        // As for `.`.
         None => {
             let checkpoint =
                 checkpoint.canonicalize().with_context(|| format!("cannot read `{}`", checkpoint.display()))?;
@@ -374,7 +374,7 @@ fn has_checkpoint(folder: &Path) -> Result<bool> {
     Ok(folder.exists() && Checkpoint::latest(folder)?.checkpoint.is_some())
 }
 
-/// A folder of `runs` that did not exist: the next number.
+/// A new folder in `runs`, with the next free number.
 fn new_folder() -> Result<PathBuf> {
     let runs = PathBuf::from(RUNS);
     let failed = |error| anyhow!("cannot make a folder for the run in `{RUNS}`: {error}");
@@ -384,7 +384,7 @@ fn new_folder() -> Result<PathBuf> {
     for number in last + 1.. {
         let folder = runs.join(number.to_string());
         match fs::create_dir(&folder) {
-            // Another run may begin at the same time.
+            // Another run may start at the same time.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
             Ok(()) => return Ok(folder),
@@ -417,7 +417,7 @@ mod tests {
             let mut run = Run::begin(of, &mut Vec::new()).unwrap();
             assert_eq!(run.last_checkpoint(), "There is no checkpoint before it");
             run.save(&state).unwrap();
-            // A file is in the way of the checkpoint of step 2.
+            // A file blocks the checkpoint of step 2.
             let obstacle = path.join(".step-000002.partial");
             fs::write(&obstacle, "").unwrap();
             state.step = 2;
@@ -431,7 +431,7 @@ mod tests {
             let last = path.join(if saves_in_background { "step-000003" } else { "step-000001" });
             assert!(error.starts_with("Checkpoints::save: cannot remove `"), "{error}");
             assert!(error.ends_with(&format!(". The last checkpoint is {}", last.display())), "{error}");
-            // What is asked is the disk.
+            // The disk is asked, not the submissions.
             state.step = 2;
             if saves_in_background {
                 run.save(&state).unwrap();

@@ -1,4 +1,4 @@
-//! Text out of a model.
+//! Text samples from a model.
 
 use std::ops::ControlFlow;
 
@@ -42,8 +42,8 @@ impl Choice {
     }
 }
 
-/// Draws up to `count` tokens that the model writes after a prompt, and gives each to `done` at once, which may end the text. The model
-/// reads `context` positions at most, and writes no other tokens than those of its tokenizer.
+/// Draws up to `count` tokens that continue a prompt, and passes each to `done` at once, which may stop the text. The model reads at most
+/// `context` positions, and writes only tokens of its tokenizer.
 ///
 /// # Errors
 /// The first error of the model or of `done`.
@@ -68,14 +68,15 @@ pub(crate) fn sample(
     Ok(())
 }
 
-/// What a model that is trained writes on the way: by programs that are compiled once, since models differ in their weights alone. They are given the
-/// model for each sample, so that training has it for itself in between.
+/// Samples a model during training, with programs that are compiled once, since only the weights change. The programs get the model for
+/// each sample, so that training owns it in between.
 pub(crate) struct Samples {
     generator: Generator<Narrowed>,
 }
 
 impl Samples {
-    /// Samples of models like this one, which may be abstract, of tokens below `vocabulary`; the model reads `context` positions at most.
+    /// Samples for models like this one, which may be abstract, with tokens below `vocabulary`; the model reads at most `context`
+    /// positions.
     ///
     /// # Errors
     /// The error of a failed weight.
@@ -92,7 +93,7 @@ impl Samples {
         Ok(Samples { generator })
     }
 
-    /// The most bytes that are live while `count` tokens are drawn after a prompt of so many, those of the model included.
+    /// The most bytes that are live while `count` tokens are drawn after a prompt of this many, including those of the model.
     ///
     /// # Errors
     /// The first error of the model.
@@ -100,7 +101,7 @@ impl Samples {
         Ok(self.generator.peak(1, prompt, count)?)
     }
 
-    /// Up to `count` tokens after a prompt, as text for people.
+    /// Up to `count` tokens after a prompt, as printable text.
     ///
     /// # Errors
     /// The first error of the model.
@@ -125,7 +126,7 @@ impl Samples {
     }
 }
 
-/// A text for people: control characters are shown as replacement characters.
+/// Printable text: control characters become replacement characters.
 pub(crate) fn shown(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()

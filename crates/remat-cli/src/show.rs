@@ -9,7 +9,7 @@ use remat_cli::arguments::{self, up_to};
 
 use crate::policy;
 
-/// The width of programs where the terminal does not tell.
+/// The width of programs if the terminal does not report one.
 const WIDTH: usize = 80;
 
 /// Arguments of `remat show`.
@@ -17,13 +17,14 @@ const WIDTH: usize = 80;
 pub(crate) struct Args {
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
-    /// Instead, print the gradient program of the block after each compiler pass
+    /// Print the gradient program of the block after each compiler pass instead
     #[arg(long)]
     passes: bool,
-    /// Instead, print the compiled steps of the gradient, with the memory offset of each value
+    /// Print the compiled steps of the gradient instead, with the memory offset of each value
     #[arg(long)]
     steps: bool,
-    /// The device whose engine compiles it, where the passes or steps are asked for: cpu, xla-cpu, cuda:0, tpu; the steps of XLA are its StableHLO [default: what REMAT_DEVICE says, else cpu]
+    /// The device whose engine compiles the passes or steps: cpu, xla-cpu, cuda:0, tpu; the steps of XLA are its StableHLO [default: the
+    /// device in REMAT_DEVICE, or else cpu]
     #[arg(long)]
     device: Option<String>,
     /// Model width: features per token
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     batch: usize,
 }
 
-/// The values that a block is differentiated with respect to.
+/// The differentiated values of a block.
 #[derive(Clone, Tree)]
 struct Inputs {
     block: nn::Block,
@@ -50,7 +51,7 @@ struct Inputs {
 /// Prints what a block of the model saves, and its programs.
 ///
 /// # Errors
-/// What is wrong with the arguments; if the output cannot be written.
+/// If arguments are not valid; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let policy = arguments::policy(&args.policy)?;
     ensure!(args.device.is_none() || args.passes || args.steps, "--device goes with --passes or --steps");

@@ -1,4 +1,4 @@
-//! A trained model, wherever it was saved.
+//! A trained model, from any place where one is saved.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +10,33 @@ use remat_io::huggingface;
 use crate::model::{Architecture, Model};
 use crate::run::Saved;
 
-/// A model to generate with or to evaluate: the last checkpoint of a run, one checkpoint, or a folder of Hugging Face. Adapters are merged
-/// into its weights.
+/// A model to generate with or to evaluate: the last checkpoint of a run, a single checkpoint, or a Hugging Face folder. Adapters are
+/// merged into its weights.
 pub(crate) struct Source {
     pub(crate) model: Model,
     pub(crate) tokenizer: Tokenizer,
     /// The folder of the checkpoint, or of the model.
     pub(crate) path: PathBuf,
-    /// The longest sequence that it is given: what a run was trained with, or all positions of a model of Hugging Face.
+    /// The longest sequence for the model: the length used in training, or all positions of a Hugging Face model.
     pub(crate) context: usize,
-    /// The length of the sequences that it is evaluated with.
+    /// The length of sequences in evaluation.
     pub(crate) window: usize,
-    /// The sequences that it is evaluated with at a time.
+    /// The number of sequences per batch in evaluation.
     pub(crate) batch: usize,
     /// The token that begins each sequence, if there is one.
     pub(crate) begin: Option<u32>,
     /// The tokens that end a text.
     pub(crate) ends: Vec<u32>,
-    /// What the user should know.
+    /// Notes for the user.
     pub(crate) notes: Vec<String>,
 }
 
-/// About how many tokens a model of Hugging Face is evaluated with at a time, and at most in a sequence: the positions of some are 131,072.
+/// The tokens per batch when a Hugging Face model is evaluated, and the most per sequence: some models have 131,072 positions.
 const TOKENS: usize = 1024;
 
 impl Source {
     /// # Errors
-    /// If there is no model or no tokenizer of it, or they cannot be read.
+    /// If there is no model, or no tokenizer for it, or they cannot be read.
     pub(crate) fn open(path: &Path) -> Result<Source> {
         let file = path.join("config.json");
         if file.is_file() {
@@ -80,7 +80,7 @@ impl Source {
     }
 }
 
-/// The tokenizer of a folder. Without one, the tokens of a model that has as many as there are bytes are bytes.
+/// The tokenizer of a folder. Without one, tokens are bytes if the vocabulary has the right size.
 fn tokenizer(path: &Path, vocabulary: usize) -> Result<Tokenizer> {
     let bytes = Tokenizer::bytes();
     let has_one = path.join("tokenizer.json").exists();
@@ -94,7 +94,7 @@ fn tokenizer(path: &Path, vocabulary: usize) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// The tokens of a configuration that end a text: numbers that are not tokens end none.
+/// The tokens of a configuration that end a text. Numbers that are not tokens are ignored.
 fn ends(architecture: &Architecture) -> Vec<u32> {
     let tokens = match architecture {
         Architecture::Gpt2(config) => &config.eos_token_id,

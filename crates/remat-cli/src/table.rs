@@ -2,8 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Rows under a header, each column as wide as its widest cell: the first column starts at the left, the others end at
-/// the right.
+/// Rows under a header, each column as wide as its widest cell. The first column is aligned to the left, the others to the right.
 ///
 /// ```
 /// let rows = [vec!["dots".into(), "1 B".into()], vec!["nothing".into(), "1.00 KiB".into()]];
@@ -20,7 +19,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     table.trim_fmt()
 }
 
-/// A number with a mark between thousands.
+/// A number with thousands separators.
 ///
 /// ```
 /// assert_eq!(remat_cli::table::thousands(1_234_567), "1,234,567");
@@ -31,7 +30,7 @@ pub fn thousands(count: usize) -> String {
     groups.join(",")
 }
 
-/// A number of seconds for people: with three digits or more, below a second as milliseconds.
+/// A number of seconds for people: with at least three digits, and as milliseconds below a second.
 ///
 /// ```
 /// use remat_cli::table::readable_seconds;

@@ -1,6 +1,6 @@
-//! Times of runs that are repeated.
+//! Statistics of repeated timings.
 
-/// The middle of some numbers, which are sorted, or the mean of the two in the middle; NaN of none.
+/// The median of some numbers, which are sorted; NaN if there are none.
 ///
 /// ```
 /// use remat_cli::times::median;

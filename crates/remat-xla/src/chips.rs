@@ -1,4 +1,4 @@
-//! A table of chips: what their makers publish of them, and what compilers are told of those that are not in the machine.
+//! A table of chips: the makers' published figures, and the descriptions that compilers need for chips that are not in the machine.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use remat_opt::cost::Machine;
 
 use crate::Platform;
 
-/// A chip that programs are compiled for, also where there is none in the machine.
+/// A chip for which programs are compiled, even if it is not in the machine.
 ///
-/// Memory and rates are those that the maker publishes for one chip, dense and without sparsity; [`Chip::source`] says where.
+/// Memory and rates are those that the maker publishes for one chip, dense and without sparsity; [`Chip::source`] is the reference.
 ///
 /// ```
 /// use remat_xla::Chip;
@@ -25,19 +25,19 @@ pub struct Chip {
     pub name: &'static str,
     /// Its kind.
     pub platform: Platform,
-    /// The bytes of its memory that a program may take.
+    /// The bytes of its memory available to a program.
     pub memory: u64,
     /// Bytes per second to and from its memory.
     pub bandwidth: f64,
-    /// Bytes per second that it sends to other chips over all of its links, and receives as well.
+    /// Bytes per second that it can send to other chips over all of its links; it receives at the same rate.
     pub links: f64,
-    /// Bytes per second from its memory to that of its host, and as many back.
+    /// Bytes per second from its memory to that of its host; the same rate applies in the other direction.
     pub host: f64,
     /// Multiplications and additions per second, in matrix products of each dtype.
     rates: Rates,
-    /// Where the figures are published.
+    /// The reference for the figures.
     pub source: &'static str,
-    /// What a compiler is told of the chip.
+    /// The chip's description for a compiler.
     facts: Facts,
 }
 
@@ -52,10 +52,10 @@ struct Rates {
     double: f64,
 }
 
-/// What a compiler is told of a chip.
+/// A chip's description for a compiler.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Facts {
-    /// The name of the generation in names of topologies, and the number of axes of its torus.
+    /// The generation in names of topologies, and the number of axes of its torus.
     Tpu {
         generation: &'static str,
         axes: usize,
@@ -63,7 +63,7 @@ enum Facts {
     Gpu(Gpu),
 }
 
-/// A GPU as CUDA's device properties have it. Limits that all GPUs of the table share are in the text of [`Gpu::config`].
+/// A GPU by CUDA's device properties. Limits that all GPUs of the table share are in the text of [`Gpu::config`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Gpu {
     model: &'static str,
@@ -130,7 +130,7 @@ const CHIPS: [Chip; 7] = [
 
 const HOPPER: Rates = Rates { int8: 1979e12, half: 989.5e12, single: 67e12, double: 67e12 };
 
-/// The bytes of a GPU's memory that its driver, libraries and the code of programs take, and no array may have.
+/// The bytes of a GPU's memory for its driver, libraries and the code of programs, which arrays cannot use.
 const RESERVED: u64 = 1 << 30;
 
 const fn tpu(
@@ -143,7 +143,7 @@ const fn tpu(
     [links, host]: [f64; 2],
     source: &'static str,
 ) -> Chip {
-    // Matrix units multiply bf16: a product of f32 is made of six such products, and f64 is emulated still more slowly.
+    // Matrix units multiply bf16. A product of f32 takes six such products, and f64 is emulated even more slowly.
     let rates = Rates { int8, half, single: half / 6.0, double: half / 64.0 };
     let facts = Facts::Tpu { generation, axes };
     Chip { name, platform: Platform::Tpu, memory, bandwidth, links, host, rates, source, facts }
@@ -162,10 +162,10 @@ impl Chip {
         &CHIPS
     }
 
-    /// The chip of this name.
+    /// The chip with this name.
     ///
     /// # Errors
-    /// If the table has none, with the names that it has.
+    /// If the table has no such chip, with the existing names.
     pub fn named(name: &str) -> Result<&'static Chip> {
         CHIPS.iter().find(|chip| chip.name == name).ok_or_else(|| {
             let names: Vec<&str> = CHIPS.iter().map(|chip| chip.name).collect();
@@ -175,7 +175,7 @@ impl Chip {
         })
     }
 
-    /// The rates of the chip for matrix products of this dtype, at which a roofline is drawn.
+    /// The rates of the chip for matrix products of this dtype, for a roofline.
     ///
     /// ```
     /// use remat_ir::DType;
@@ -201,14 +201,14 @@ impl fmt::Display for Chip {
     }
 }
 
-/// What a plugin is told of chips that are not there: the name of a topology, and options.
+/// A plugin's description of chips that are not in the machine: the name of a topology, and options.
 pub(crate) struct Topology {
     pub(crate) name: String,
     pub(crate) options: Vec<(&'static str, String)>,
 }
 
 impl Chip {
-    /// The sizes of a slice of this many chips, as it is rented: of a TPU those of its torus.
+    /// The sizes of a slice with this many chips, as it is rented; for a TPU the sizes of its torus.
     pub(crate) fn slice(&self, chips: usize) -> Result<Vec<usize>> {
         let axes = match self.facts {
             Facts::Gpu(_) => return Ok(vec![chips]),
@@ -261,7 +261,7 @@ impl Chip {
 const PER_HOST: usize = 8;
 
 impl Gpu {
-    /// The chip as `GpuTargetConfigProto` in the text form of protocol buffers, of which XLA takes limits, sizes and rates.
+    /// The chip as `GpuTargetConfigProto` in protocol buffers' text format, from which XLA takes limits, sizes and rates.
     fn config(&self) -> String {
         let Gpu { model, compute_capability, multiprocessors, clock_ghz, memory, bandwidth, l2_cache } = self;
         format!(

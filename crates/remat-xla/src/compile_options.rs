@@ -1,22 +1,21 @@
 //! `CompileOptionsProto`, encoded.
 //!
-//! What is sent is always complete: a plugin ends the process if the number of replicas or partitions is 0. Flags are single overrides,
-//! since a message of debug options would replace XLA's defaults of all that it does not name.
+//! The options are always complete, since a plugin ends the process if the number of replicas or partitions is 0. Flags are single
+//! overrides, since a message of debug options would replace XLA's defaults for everything that it does not set.
 
 use crate::Platform;
 
-/// Flags that change what XLA does to values or memory, each with its value.
+/// Flags that change how XLA treats values or memory, with their values.
 fn overrides(platform: Platform, module: &str) -> Vec<(&'static str, Override)> {
-    // bf16 and f16 are rounded after each operation, so that a recomputed value has the bits of the first.
+    // bf16 and f16 are rounded after each operation, so that a recomputed value has the same bits.
     let mut flags = vec![("xla_allow_excess_precision", Override::Bool(false))];
     if platform == Platform::Cpu {
-        // A NaN wins in `maximum` and `minimum`, as StableHLO says and other platforms do.
+        // A NaN wins in `maximum` and `minimum`, as StableHLO requires and other platforms do.
         flags.push(("xla_cpu_enable_fast_min_max", Override::Bool(false)));
     }
     if platform == Platform::Cpu && module.contains("optimization_barrier") {
-        // The first pass drops barriers, and then what a policy says is to be computed again is merged with the forward pass. The
-        // second makes one kernel of a small loop, and the process ends where there is a barrier in one. The list replaces that of
-        // `XLA_FLAGS`, as every override does.
+        // The first pass drops barriers, so that values to be recomputed would be merged with the forward pass. The second makes one kernel
+        // of a small loop, and ends the process if the loop has a barrier. The list replaces that of `XLA_FLAGS`, as every override does.
         flags.push(("xla_disable_hlo_passes", Override::Text("cse_barrier_expander,small-while-loop-hoisting")));
     }
     flags
@@ -28,7 +27,7 @@ enum Override {
     Text(&'static str),
 }
 
-/// The options of a module for the device of this id, which is that among the devices of all processes.
+/// The options of a module for the device with this id, which is unique among the devices of all processes.
 pub(crate) fn encoded(platform: Platform, module: &str, id: u64) -> Vec<u8> {
     // ExecutableBuildOptionsProto: num_replicas and num_partitions.
     let mut build = Vec::new();
@@ -46,11 +45,11 @@ pub(crate) fn of_devices(platform: Platform, module: &str, ids: &[u64]) -> Vec<u
     partitioned(platform, module, ids, false)
 }
 
-/// What a program for several chips is compiled for.
+/// The build of a program for several chips.
 pub(crate) struct Build {
     /// The number of chips, over which the program is partitioned.
     pub(crate) chips: usize,
-    /// Level O0.
+    /// Whether to compile at level O0.
     pub(crate) fast: bool,
 }
 
@@ -151,7 +150,7 @@ mod tests {
         assert!(!encoded(Platform::Gpu, barrier, 0).ends_with(flag));
         let second = encoded(Platform::Gpu, "", 1);
         assert_eq!(second[..17], [0x1a, 0x0f, 0x20, 1, 0x28, 1, 0x4a, 9, 8, 1, 0x10, 1, 0x1a, 3, 0x0a, 1, 1]);
-        // Those of the second process of two with two devices each.
+        // The devices of the second process of two with two devices each.
         let ids = of_devices(Platform::Gpu, "", &[2, 3]);
         let assignment = [0x4a, 14, 8, 1, 0x10, 2, 0x1a, 3, 0x0a, 1, 2, 0x1a, 3, 0x0a, 1, 3];
         assert!(ids.windows(assignment.len()).any(|bytes| bytes == assignment), "{ids:?}");

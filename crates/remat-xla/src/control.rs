@@ -1,4 +1,4 @@
-//! Programs, and the operations that have programs in them.
+//! Whole programs, and operations with bodies.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ops::{self, optimization_barrier};
 use crate::value::{Type, Value, comma_separated};
 use crate::writer::{Manual, Region, Writer};
 
-/// Writes the equations of a program on these operands and gives its outputs. `is_loop_body` says that it is the body of a scan.
+/// Writes the equations of a program with these operands and returns its outputs. `is_loop_body` tells whether it is the body of a scan.
 pub(crate) fn program(w: &mut Writer, jaxpr: &Jaxpr, args: &[Value], is_loop_body: bool) -> Result<Vec<Value>> {
     if args.len() != jaxpr.ins.len() {
         let message = format!("the program takes {} inputs and got {}", jaxpr.ins.len(), args.len());
@@ -46,9 +46,9 @@ fn read(env: &VarMap<Option<Value>>, atom: Atom) -> Result<Value> {
     env.get(var).cloned().flatten().ok_or_else(undefined)
 }
 
-/// A checkpointed region. In a backward pass it is computed again behind one barrier, whose operands are all that the region
-/// uses: residuals, inputs, and the cotangent. So it is not merged with its twin in the forward pass, and does not begin before
-/// the backward pass has come to it.
+/// A checkpointed region. In a backward pass it is computed again behind one barrier, whose operands are everything that the region uses:
+/// residuals, inputs, and the cotangent. So it is not merged with its twin in the forward pass, and does not start before the backward pass
+/// reaches it.
 fn region(w: &mut Writer, op: &Checkpoint, ins: &[Value], has_twin: bool) -> Result<Vec<Value>> {
     if !(op.differentiated && has_twin) {
         return program(w, &op.jaxpr, ins, false);
@@ -58,16 +58,16 @@ fn region(w: &mut Writer, op: &Checkpoint, ins: &[Value], has_twin: bool) -> Res
     program(w, &op.jaxpr, &ins, false)
 }
 
-/// Whether another equation of the program reads an operand of this one. An iteration of a backward loop has only the operands of
-/// the region in common with the forward loop, which is a computation of its own: where no other equation of the body reads one of
-/// them, there is none that the region could be merged with, and it needs no barrier.
+/// Whether another equation of the program reads an operand of this one. An iteration of a backward loop shares only the operands of the
+/// region with the forward loop, which is a separate computation. If no other equation of the body reads one of them, the region cannot be
+/// merged with anything and needs no barrier.
 fn shares_operand(jaxpr: &Jaxpr, eqn: &Eqn) -> bool {
     let vars: Vec<_> = eqn.ins.iter().filter_map(|atom| atom.var()).collect();
     let others = jaxpr.eqns.iter().filter(|other| !std::ptr::eq(*other, eqn));
     others.flat_map(|other| &other.ins).filter_map(|atom| atom.var()).any(|var| vars.contains(&var))
 }
 
-/// Calls become what they call: XLA inlines them anyway.
+/// Calls are inlined, which XLA would do anyway.
 fn call(w: &mut Writer, op: &Call, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
     match op {
         Call::Jit(op) => program(w, &op.jaxpr, ins, false),
@@ -82,7 +82,7 @@ fn call(w: &mut Writer, op: &Call, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
     }
 }
 
-/// A computation on shards, whose collectives are as they are written.
+/// A computation on shards, with its collectives written as they are.
 fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
     let around = w.manual.clone();
     let own = op.mesh.axes().iter().map(|(name, _)| name.clone());
@@ -110,7 +110,7 @@ fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Res
         w.manual = around;
         results
     };
-    // Nothing partitions a program for one device.
+    // A program for one device is not partitioned.
     if op.devices().devices() == 1 {
         return body(w, ins, manual);
     }
@@ -121,7 +121,7 @@ fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Res
         let sharding = Sharding { mesh: op.devices().clone(), spec: spec.clone() };
         if is_partial { placement.open_text(&sharding, aval.rank()) } else { placement.text(&sharding, aval.rank()) }
     };
-    // Operands, then the positions along its own axes, cut so that each device has its own, then those along the axes around it.
+    // Operands; then the positions along its own axes, cut so that each device has its own; then those along the enclosing axes.
     let mut operands = ins.to_vec();
     let mut in_specs = op.in_specs.clone();
     let mut args = op.jaxpr.in_avals();
@@ -159,7 +159,7 @@ fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Res
     w.generic("sdy.manual_computation", &operands, &properties, vec![region], outs)
 }
 
-/// Whether a program asks for the position along an axis.
+/// Whether a program reads the position along an axis.
 fn uses_position(jaxpr: &Jaxpr, axis: &str) -> bool {
     jaxpr.eqns.iter().any(|eqn| match &eqn.op {
         Op::Prim(Prim::AxisIndex(op)) => *op.axis_name == *axis,
@@ -175,7 +175,7 @@ fn scan(w: &mut Writer, op: &Scan, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
         return program(w, &unrolled, ins, false);
     }
     let stacked = outs[op.num_carry..].iter().map(|aval| Value::literal(Literal::from_f64(aval.dtype, 0.0)));
-    // The stack of a value in host memory is there too.
+    // The stack of a value in host memory is in host memory too.
     let stack = |(zero, aval): (Value, &Aval)| Value { aval: aval.clone(), ..w.spread(&zero, &aval.shape) };
     let stacked: Vec<Value> = stacked.zip(&outs[op.num_carry..]).map(stack).collect();
     let first_carry = op.num_consts;
@@ -270,7 +270,8 @@ fn while_loop(w: &mut Writer, op: &While, ins: &[Value], outs: &[Aval]) -> Resul
     Ok(results.split_off(consts))
 }
 
-/// One of several branches. `stablehlo.case` takes the last for every index out of range, and the language the first for one below.
+/// One of several branches. `stablehlo.case` takes the last branch for every index out of range, while remat takes the first for a negative
+/// one.
 fn cond(w: &mut Writer, op: &Cond, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
     let [index, operands @ ..] = ins else {
         return Err(Error::new(ErrorKind::Check, "cond", "there is no index"));
@@ -278,7 +279,7 @@ fn cond(w: &mut Writer, op: &Cond, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
     if let [branch] = &op.branches[..] {
         return program(w, branch, operands, false);
     }
-    // Branches refer to values outside of them, which are statements before the operation.
+    // Branches refer to outer values, whose statements come before the operation.
     let operands: Vec<Value> = operands.iter().map(|value| w.operand(value)).collect();
     let (index, zero) = (w.operand(index), w.splat_integer(index, 0));
     let index = w.binary("maximum", &index, &zero);

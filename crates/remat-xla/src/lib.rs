@@ -1,21 +1,21 @@
-//! remat's programs on XLA.
+//! Runs remat's programs on XLA.
 //!
-//! [`stablehlo`] writes a program as a module in [StableHLO](https://openxla.org/stablehlo), the language that XLA compiles for
-//! CPUs, GPUs and TPUs, and that other compilers read too. What a program computes is what the reference evaluator of `remat-ir`
-//! says, also where StableHLO leaves a case open; where XLA differs is listed below. [`Xla`] is an engine that compiles and runs modules by a [`Plugin`], a library
-//! with the PJRT C API that is loaded at run time: building this crate needs neither XLA nor a compiler of C.
+//! [`stablehlo`] writes a program as a module in [StableHLO](https://openxla.org/stablehlo), the language that XLA compiles for CPUs, GPUs
+//! and TPUs, and that other compilers read too. The results of a program are those of the reference evaluator of `remat-ir`, even where
+//! StableHLO leaves a case open; differences of XLA are listed below. [`Xla`] is an engine that compiles and runs modules with a
+//! [`Plugin`], a library with the PJRT C API that is loaded at run time: building this crate needs neither XLA nor a C compiler.
 //!
-//! Results differ from the evaluator's in these cases:
+//! Results differ from those of the evaluator in these cases:
 //!
 //! - Sums, products of matrices and transcendental functions are rounded in another order, or by other approximations.
 //! - Subnormal floats are zeros, as operands and as results, on CPUs and TPUs.
 //! - A triangular matrix with a zero on its diagonal: XLA inverts blocks of the matrix, so that more of the solution is NaN than by
 //!   substitution.
 //!
-//! Integers divided by zero are undefined in StableHLO, and nothing is written around a division: XLA's own code gives what the language
-//! says, all ones, and the dividend as the remainder. A compiler other than XLA may differ there.
+//! Division of integers by zero is undefined in StableHLO, and no code is added around a division: XLA's own code returns what remat
+//! defines, all ones, and the dividend as the remainder. Compilers other than XLA may differ.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each using only those above it in this list (a test checks this):
 //!
 //! 1. [`options`](Options): what the text depends on
 //! 2. `value`, `sharding`, `writer`: values, types, meshes and statements as text
@@ -29,7 +29,7 @@
 //! 10. [`cache`](ExecutableCache): executables on disk
 //! 11. [`device`](Xla): the engine
 //!
-//! Deliberately absent: passes over programs (crate `remat-opt`), and whatever XLA does itself: fusion, layouts, schedules, memory.
+//! Not here: passes over programs (crate `remat-opt`), and everything that XLA does itself: fusion, layouts, schedules, memory.
 
 mod ahead;
 mod cache;
@@ -49,7 +49,7 @@ mod tpu;
 mod value;
 mod writer;
 
-// What tests of the crate share with those in its folder of tests, which know it by its name.
+// Shared by the crate's unit tests and those in its folder of tests, which use its name.
 #[cfg(test)]
 extern crate self as remat_xla;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A program as a module.
+//! Writes a program as a module.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::sharding::Placement;
 use crate::value::{Name, Type, Value, comma_separated};
 use crate::writer::Writer;
 
-/// A program as the text of a StableHLO module with one function, `main`, after the passes of [`remat_opt::pipeline::XLA`].
+/// The text of a StableHLO module with one function, `main`, for a program after the passes of [`remat_opt::pipeline::XLA`].
 ///
-/// Arguments and results are those of the program, in order; a scalar is an array of rank 0.
+/// Arguments and results are those of the program, in order. A scalar is an array of rank 0.
 ///
 /// - `scan` is a `stablehlo.while` with dynamic slices, or several iterations in a row as its `unroll` says; `cond` is a
 ///   `stablehlo.case`. Calls are inlined, and custom rules are their functions.
-/// - A checkpointed region of a backward pass is behind a `stablehlo.optimization_barrier` of all that it uses. XLA:CPU drops barriers
-///   unless it is compiled with `xla_disable_hlo_passes=cse_barrier_expander`.
-/// - Values in host memory are annotated as JAX annotates them, where the platform has a memory of its own.
-/// - Attention is its definition, random bits are integer operations.
+/// - A checkpointed region of a backward pass is behind a `stablehlo.optimization_barrier` of everything that it uses. XLA:CPU drops
+///   barriers unless it is compiled with `xla_disable_hlo_passes=cse_barrier_expander`.
+/// - Values in host memory are annotated as JAX annotates them, if the platform has separate host memory.
+/// - Attention is replaced by its definition, and random bits are integer operations.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -41,7 +41,7 @@ use crate::writer::Writer;
 /// ```
 ///
 /// # Errors
-/// If the program is not well formed, or has a linear map that is known by its transpose only.
+/// If the program is not well formed, or has a linear map of which only the transpose is known.
 pub fn stablehlo(jaxpr: &Jaxpr, options: &Options) -> Result<String> {
     let jaxpr = &pipeline::run(pipeline::XLA, jaxpr)?;
     let mut w = Writer::new(options.clone());
@@ -61,7 +61,7 @@ pub fn stablehlo(jaxpr: &Jaxpr, options: &Options) -> Result<String> {
     Ok(w.finish())
 }
 
-/// A name after an at sign, which needs quotes if it begins with a digit.
+/// A name after an `@`, which needs quotes if it begins with a digit.
 fn symbol(name: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) { format!("@\"{name}\"") } else { format!("@{name}") }
 }
@@ -103,7 +103,7 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     })
 }
 
-/// For each argument the result that takes its memory: the first of its aval and sharding that is no other argument's.
+/// For each argument the result that takes its memory: the first with the same aval and sharding that no other argument has.
 pub(crate) fn aliased(
     jaxpr: &Jaxpr,
     placement: Option<&Placement>,
@@ -121,7 +121,7 @@ pub(crate) fn aliased(
     ins.iter().enumerate().map(result).collect()
 }
 
-/// The memory that an argument or result is in, if that is not the device's.
+/// The memory of an argument or result, if it is not that of the device.
 fn memory_of(w: &Writer, aval: &Aval) -> Option<&'static str> {
     let is_elsewhere = aval.memory != MemorySpace::Device && w.options.platform.has_host_memory();
     is_elsewhere.then(|| memory_kind(aval.memory))

@@ -1,10 +1,10 @@
-//! What a program's text depends on beside the program.
+//! Options that determine a program's text, besides the program.
 
 use std::fmt;
 
 use remat_ir::{Error, ErrorKind, Result};
 
-/// The kind of chip that a program is written for. It decides what becomes of values in host memory.
+/// The kind of chip for which a program is written. It determines how values in host memory are treated.
 ///
 /// ```
 /// use remat_xla::Platform;
@@ -23,7 +23,7 @@ impl Platform {
     /// All kinds.
     pub const ALL: [Platform; 3] = [Platform::Cpu, Platform::Gpu, Platform::Tpu];
 
-    /// The word on the command line.
+    /// The name on the command line.
     ///
     /// ```
     /// assert_eq!(remat_xla::Platform::Gpu.name(), "cuda");
@@ -45,7 +45,7 @@ impl Platform {
         }
     }
 
-    /// The kind of this name.
+    /// The platform with this name.
     ///
     /// ```
     /// use remat_xla::Platform;
@@ -55,7 +55,7 @@ impl Platform {
     /// ```
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such platform.
     pub fn named(name: &str) -> Result<Platform> {
         Platform::ALL.into_iter().find(|platform| platform.name() == name).ok_or_else(|| {
             let names = Platform::ALL.map(Platform::name).join(", ");
@@ -75,7 +75,7 @@ impl Platform {
         Platform::ALL.into_iter().find(|platform| platform.device_name() == kind)
     }
 
-    /// Whether the host's memory is another than the device's. Where it is not, moving a value there is no work.
+    /// Whether host memory is separate from device memory. If not, moving a value there takes no work.
     pub const fn has_host_memory(self) -> bool {
         match self {
             Platform::Cpu => false,
@@ -84,7 +84,7 @@ impl Platform {
     }
 }
 
-/// As a reader calls it: `CPUs`, `CUDA`, `TPUs`.
+/// The name for readers: `CPUs`, `CUDA`, `TPUs`.
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -95,15 +95,15 @@ impl fmt::Display for Platform {
     }
 }
 
-/// How precisely matrix products and convolutions of f32 multiply on chips that have units for narrower floats. On CPUs, and for
-/// f16, bf16 and f64, all are the same.
+/// The precision of f32 matrix products and convolutions on chips that have units for narrower floats. On CPUs, and for f16, bf16 and f64,
+/// all are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Precision {
     /// The fastest: TF32 on GPUs, bf16 on TPUs. It is the default of JAX.
     Default,
-    /// Between the two.
+    /// Between the other two.
     High,
-    /// f32, which is what the operations of this language say.
+    /// f32, as the operations are defined.
     #[default]
     Highest,
 }
@@ -122,23 +122,24 @@ impl Precision {
 /// How attention is computed on NVIDIA GPUs. Elsewhere it is its definition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Attention {
-    /// Its definition, whose scores are in memory.
+    /// By its definition, whose scores are in memory.
     #[default]
     Definition,
-    /// Kernels of cuDNN, which hold no scores, where it has one: attention of f16 and bf16 without bias and mask, of heads of up to 128 features, a
-    /// multiple of 8, on one device or inside of a `shard_map` along all axes of its mesh. Its derivatives forward, and that of the logarithms
-    /// of sums, are the definition. A compiler for a card that is not here does not know the workspace of such a kernel.
+    /// By cuDNN's kernels, which store no scores, where it has one: attention in f16 and bf16 without bias and mask, with heads of up to
+    /// 128 features, a multiple of 8, on one device or inside a `shard_map` along all axes of its mesh. Forward-mode derivatives, and those
+    /// of the logarithms of sums, use the definition. A compiler for a card that is not in the machine does not know the workspace of such
+    /// a kernel.
     Cudnn,
 }
 
 impl Attention {
-    /// The variable that chooses it for programs that are run or compiled ahead of time.
+    /// The environment variable that selects it for programs that are run or compiled ahead of time.
     pub(crate) const VARIABLE: &str = "REMAT_CUDA_ATTENTION";
 
-    /// What the environment variable `REMAT_CUDA_ATTENTION` says: `cudnn`, or `definition`, which is the default.
+    /// The choice in the environment variable `REMAT_CUDA_ATTENTION`: `cudnn`, or `definition`, which is the default.
     ///
     /// # Errors
-    /// If it says something else.
+    /// If the variable has another value.
     pub fn of_environment() -> Result<Attention> {
         Attention::read(std::env::var(Attention::VARIABLE).ok().as_deref().unwrap_or_default())
     }
@@ -155,7 +156,7 @@ impl Attention {
     }
 }
 
-/// What a program's text depends on beside the program.
+/// The options that determine a program's text, besides the program.
 ///
 /// ```
 /// use remat_xla::{Options, Precision};
@@ -163,15 +164,15 @@ impl Attention {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
-    /// The name of the module, which profiles and dumps show: letters, digits, `_`, `.` and `$`; other characters become `_`.
+    /// The name of the module in profiles and dumps: letters, digits, `_`, `.` and `$`; other characters become `_`.
     pub name: String,
     /// The kind of chip.
     pub platform: Platform,
-    /// How precisely products of f32 are computed.
+    /// The precision of f32 products.
     pub precision: Precision,
-    /// Each argument gives its memory to the first result of its aval that has none yet, as `donate_argnums` does in JAX.
+    /// Whether each argument gives its memory to the first result of its aval that has none yet, like `donate_argnums` in JAX.
     pub donates: bool,
-    /// The arguments that keep theirs nevertheless.
+    /// The arguments that keep their memory in any case.
     pub kept: Vec<usize>,
     /// How attention is computed on NVIDIA GPUs.
     pub attention: Attention,

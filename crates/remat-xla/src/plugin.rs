@@ -1,4 +1,4 @@
-//! Where plugins are.
+//! Finds plugins.
 
 use std::env;
 use std::ffi::OsString;
@@ -27,8 +27,8 @@ pub struct Plugin {
     pub(crate) library: Library,
 }
 
-/// Fails at once where libtpu, when it is initialised, would ask the cloud about its machine for ten minutes, and then fail: there is no TPU, and
-/// the user says nothing of one.
+/// Fails at once if there is no TPU and the user has not named one: libtpu's initialisation would ask the cloud about its machine for ten
+/// minutes, and then fail.
 fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
     if platform != Platform::Tpu || is_there || is_told {
         return Ok(());
@@ -40,13 +40,13 @@ fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Argument, "xla", message))
 }
 
-/// What is known of the plugin of a platform.
+/// The known facts about the plugin of a platform.
 struct Known {
-    /// The variable that names its file.
+    /// The environment variable with its file.
     variable: &'static str,
-    /// Where a wheel has it below `site-packages`.
+    /// Its paths in a wheel, below `site-packages`.
     files: &'static [&'static str],
-    /// The wheels, as pip takes them.
+    /// The wheels, in pip's notation.
     wheels: &'static [&'static str],
 }
 
@@ -58,11 +58,11 @@ impl Known {
                 files: &["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"],
                 wheels: &["xla-cpu-pjrt==0.0.1"],
             },
-            // The newer wheel loads its drivers when they are used; `xla-cuda13-pjrt` does not load without all of them.
+            // The newer wheel loads its drivers when they are used; `xla-cuda13-pjrt` does not load unless all of them exist.
             Platform::Gpu => Known {
                 variable: "REMAT_PJRT_PLUGIN_CUDA",
                 files: &["jax_plugins/xla_cuda13/xla_cuda_plugin.so"],
-                // XLA runs the assembler and links the library of device functions that come in the other two.
+                // XLA runs the assembler and links the library of device functions from the other two wheels.
                 wheels: &["jax-cuda13-pjrt==0.12.0.1", "nvidia-cuda-nvcc==13.5.37", "nvidia-nvvm==13.5.37"],
             },
             Platform::Tpu => {
@@ -73,13 +73,14 @@ impl Known {
 }
 
 impl Plugin {
-    /// The plugin of a platform, in the first of these places: the file that the environment variable `REMAT_PJRT_PLUGIN_CPU`,
-    /// `REMAT_PJRT_PLUGIN_CUDA` or `REMAT_PJRT_PLUGIN_TPU` names; the Python environment that is active; that of the first
-    /// `python3` on the path, which is followed if it is a link; the folder `remat/plugins` of the user's cache. The newest version of
-    /// Python that has the file is taken. A `python3` that is a script, as pyenv's are, does not lead to its environment: activate
-    /// the environment (`VIRTUAL_ENV`), or name the file by the variable.
+    /// The plugin of a platform, in the first of these places: the file in the environment variable `REMAT_PJRT_PLUGIN_CPU`,
+    /// `REMAT_PJRT_PLUGIN_CUDA` or `REMAT_PJRT_PLUGIN_TPU`; the active Python environment; that of the first `python3` on the path, whose
+    /// links are followed; the folder `remat/plugins` of the user's cache. The newest version of Python that has the file is used. A
+    /// `python3` that is a script, like that of pyenv, does not lead to its environment: activate the environment (`VIRTUAL_ENV`), or set
+    /// the variable.
     ///
-    /// A plugin is initialised when it is first opened; other threads that open it wait with the first. One that fails is not tried again in the process.
+    /// A plugin is initialised when it is first opened; other threads that open it wait for the first. A failed one is not retried in the
+    /// process.
     ///
     /// # Errors
     /// If there is none, with the command that installs it; if it does not load, is too old, or cannot be initialised.
@@ -87,7 +88,7 @@ impl Plugin {
         Plugin::open(platform, Plugin::path_of(platform)?)
     }
 
-    /// The file that [`Plugin::find`] opens, which is not opened.
+    /// The path of the file that [`Plugin::find`] would open.
     ///
     /// # Errors
     /// If there is none, with the command that installs it.
@@ -102,7 +103,7 @@ impl Plugin {
         files.into_iter().find(|file| file.is_file()).ok_or_else(|| missing(platform, &known))
     }
 
-    /// The wheels of the plugin and of what it needs to compile, as pip takes them: names and versions that are known to work.
+    /// The wheels of the plugin and of everything that it needs to compile, in pip's notation: names and versions that are known to work.
     ///
     /// ```
     /// use remat_xla::{Platform, Plugin};
@@ -112,16 +113,16 @@ impl Plugin {
         Known::of(platform).wheels
     }
 
-    /// The folder in the user's cache where plugins are found last, with the layout of `site-packages`: `remat/plugins` in
+    /// The folder in the user's cache that is searched last for plugins, with the layout of `site-packages`: `remat/plugins` in
     /// `$XDG_CACHE_HOME`, or in `~/.cache`.
     ///
     /// # Errors
-    /// If neither variable of the environment is set.
+    /// If neither environment variable is set.
     pub fn folder() -> Result<PathBuf> {
         folder::of_user("plugins")
     }
 
-    /// Fails unless the plugin for GPUs finds the assembler and the library of device functions, without which it does not compile, and may
+    /// Fails unless the plugin for GPUs finds the assembler and the library of device functions. Without them it cannot compile, and may
     /// end the process.
     pub(crate) fn expect_assembler(path: &Path) -> Result<()> {
         let flags = env::var("XLA_FLAGS").unwrap_or_default();
@@ -140,7 +141,7 @@ impl Plugin {
     /// The plugin in this file, which is initialised when it is first opened: see [`Plugin::find`].
     ///
     /// # Errors
-    /// If it does not load, is too old, or cannot be initialised. If it is for TPUs and there is none.
+    /// If it does not load, is too old, or cannot be initialised; if it is for TPUs and there is none.
     pub fn open(platform: Platform, path: impl Into<PathBuf>) -> Result<Plugin> {
         let path = path.into();
         let is_told = env::var_os(tpu::KIND).is_some_and(|kind| !kind.is_empty());
@@ -149,10 +150,10 @@ impl Plugin {
         Ok(Plugin { platform, path, library })
     }
 
-    /// What tells this library from others: the size and the time of its file, and the versions that it says it has.
+    /// The identity of this library: the size and the time of its file, and the versions that it reports.
     ///
     /// # Errors
-    /// If the file is gone, or the plugin does not tell.
+    /// If the file is gone, or the plugin does not report its versions.
     pub(crate) fn identity(&self) -> Result<String> {
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Io, "xla", format!("{}: {error}", self.path.display()));

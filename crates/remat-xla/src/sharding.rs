@@ -1,4 +1,4 @@
-//! Meshes in a module: their symbols, and how arguments and results are cut over them.
+//! Meshes in a module: their symbols, and the shardings of arguments and results.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use remat_ir::{Atom, Call, Error, ErrorKind, Jaxpr, Mesh, Op, PartitionSpec, Pri
 
 use crate::value::comma_separated;
 
-/// The meshes of a program, and what each argument and result of it is cut over.
+/// The meshes of a program, and the shardings of its arguments and results.
 #[derive(Clone, Debug)]
 pub(crate) struct Placement {
     pub(crate) meshes: Vec<Arc<Mesh>>,
@@ -15,7 +15,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// That of a program; `None` for one without meshes.
+    /// The placement of a program; `None` if it has no meshes.
     ///
     /// # Errors
     /// If two meshes have different numbers of devices.
@@ -68,7 +68,7 @@ impl Placement {
         self.text_with(sharding, rank, None)
     }
 
-    /// The same, where XLA may cut over more axes, as over those that a `shard_map` leaves to it.
+    /// The same, allowing XLA to cut over further axes, such as those that a `shard_map` leaves to it.
     pub(crate) fn open_text(&self, sharding: &Sharding, rank: usize) -> String {
         self.text_with(sharding, rank, Some("?"))
     }
@@ -95,7 +95,7 @@ fn collect(jaxpr: &Jaxpr, meshes: &mut Vec<Arc<Mesh>>) {
     }
 }
 
-/// What the first equation that says so says of an input.
+/// The sharding of an input according to the first equation that specifies one.
 fn read_as(jaxpr: &Jaxpr, var: Var) -> Option<Sharding> {
     jaxpr.eqns.iter().find_map(|eqn| {
         let at = eqn.ins.iter().position(|&atom| atom == Atom::Var(var))?;
@@ -111,7 +111,7 @@ fn read_as(jaxpr: &Jaxpr, var: Var) -> Option<Sharding> {
     })
 }
 
-/// Where a result comes from.
+/// The origin of a result.
 enum Origin {
     Sharded(Sharding),
     Input(usize),

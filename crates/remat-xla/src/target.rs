@@ -1,4 +1,4 @@
-//! What programs are compiled for ahead of time.
+//! Targets of ahead-of-time compilation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,9 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use crate::Chip;
 
-/// Chips of one kind, and how many: what a program is compiled for where there is none in the machine.
+/// A number of chips of one kind, for which a program is compiled even if there is none in the machine.
 ///
-/// As text it is the name of a chip, and behind a colon a number of chips or the sizes of a slice.
+/// As text it is the name of a chip, optionally followed by a colon and the number of chips or the sizes of a slice.
 ///
 /// ```
 /// use remat_xla::Target;
@@ -26,11 +26,11 @@ pub struct Target {
     mesh: Vec<usize>,
 }
 
-/// The most chips of a target: that of the largest slices that are built.
+/// The most chips of a target: the size of the largest slices that exist.
 const MOST_CHIPS: usize = 1 << 14;
 
 impl Target {
-    /// As many chips, in the slice of this size that is rented.
+    /// This many chips, in the slice of this size that can be rented.
     ///
     /// # Errors
     /// If there is no such slice.
@@ -84,7 +84,7 @@ impl FromStr for Target {
     }
 }
 
-/// The name of the chip; where there are several, also the sizes of the slice: `tpu-v5e:2x4`.
+/// The name of the chip, followed by the sizes of the slice if there are several chips: `tpu-v5e:2x4`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.chip.name)?;

@@ -1,19 +1,20 @@
-//! Whether a TPU is in this machine, and the variable that says so to its library.
+//! Whether a TPU is in this machine, and the environment variable with which users tell its library.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-/// The variable that tells libtpu what the TPU is.
+/// The environment variable with the kind of TPU, which libtpu reads.
 pub(crate) const KIND: &str = "TPU_ACCELERATOR_TYPE";
 
-/// The vendor of TPUs on a PCI bus, which has network cards and disks there too.
+/// The PCI vendor of TPUs, which also has network cards and disks.
 const GOOGLE: &str = "0x1ae0";
 
-/// Its devices that are TPUs, v2 to v7, as JAX lists them.
+/// The PCI devices that are TPUs, v2 to v7, as JAX lists them.
 const TPUS: [&str; 7] = ["0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"];
 
-/// Whether a TPU is in this machine: by its files in `/dev`, or on the PCI bus, by which JAX looks for it too. `root` is that of the file system.
+/// Whether a TPU is in this machine: by its files in `/dev`, or on the PCI bus, where JAX looks for it too. `root` is the root of the file
+/// system.
 pub(crate) fn is_there(root: &Path) -> bool {
     let names =
         |folder: &str| fs::read_dir(root.join(folder)).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -52,7 +53,7 @@ mod tests {
             is_there(root.path())
         };
         assert!(on_bus("0x1ae0\n", "0x0063\n"));
-        // A network card, and another vendor's.
+        // A network card, and a device of another vendor.
         assert!(!on_bus("0x1ae0\n", "0x0042\n") && !on_bus("0x10de\n", "0x0063\n"));
         assert!(!found("dev/vfio/vfio", "") && !found("dev/accel/accel0", "") && !found("dev/null", ""));
         assert!(!found("sys/bus/pci/devices/0000:00:04.0/vendor", "0x1ae0\n"));

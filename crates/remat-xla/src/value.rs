@@ -4,14 +4,14 @@ use std::fmt;
 
 use remat_ir::{Aval, DType, Literal};
 
-/// A value that operations take.
+/// A value that operations can use.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) name: Name,
     pub(crate) aval: Aval,
 }
 
-/// How the text refers to a value.
+/// The name of a value in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Name {
     /// An argument of the function.
@@ -20,7 +20,7 @@ pub(crate) enum Name {
     Result(usize),
     /// One of several results of a statement.
     Part(usize, usize),
-    /// A scalar constant that is not written yet: whoever uses it knows which shape it is to have.
+    /// A scalar constant that is not yet written, since its use determines its shape.
     Literal(Literal),
 }
 
@@ -48,18 +48,18 @@ impl fmt::Display for Value {
             Name::Argument(i) => write!(f, "%arg{i}"),
             Name::Result(i) => write!(f, "%{i}"),
             Name::Part(i, part) => write!(f, "%{i}#{part}"),
-            // Never a part of the text: a writer makes constants of literals first.
+            // Never part of the text: a writer first writes literals as constants.
             Name::Literal(literal) => write!(f, "{literal}"),
         }
     }
 }
 
-/// Names of values with commas between them.
+/// Names of values, separated by commas.
 pub(crate) fn names(values: &[Value]) -> String {
     comma_separated(values)
 }
 
-/// Types of values with commas between them.
+/// Types of values, separated by commas.
 pub(crate) fn types<'a>(avals: impl IntoIterator<Item = &'a Aval>) -> String {
     comma_separated(avals.into_iter().map(Type))
 }
@@ -99,7 +99,7 @@ fn element_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A scalar in a `dense` attribute. Finite floats are the shortest digits that read back as the same bits, others are bits.
+/// A scalar in a `dense` attribute. Finite floats are the shortest digits that read back as the same bits; others are written as bits.
 pub(crate) fn element(literal: Literal) -> String {
     let value = literal.as_f64();
     match literal.dtype() {
@@ -111,7 +111,7 @@ pub(crate) fn element(literal: Literal) -> String {
     }
 }
 
-/// The digits with a point in them, without which MLIR reads an integer.
+/// The digits with a decimal point; without it MLIR reads an integer.
 fn with_point(digits: String) -> String {
     match digits.split_once('e') {
         Some((mantissa, exponent)) if !mantissa.contains('.') => format!("{mantissa}.0e{exponent}"),

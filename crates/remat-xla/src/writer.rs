@@ -1,7 +1,7 @@
 //! The text of a module, statement by statement.
 //!
-//! A statement defines values; a value is a name and an aval. The methods are the operations of StableHLO that other modules
-//! compose; each writes one statement, or none where the operand is the result already.
+//! A statement defines values; a value is a name and an aval. The methods are the operations of StableHLO that other modules compose. Each
+//! writes one statement, or none if the operand already is the result.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::Options;
 use crate::sharding::Placement;
 use crate::value::{Name, Type, Value, comma_separated, element, names, types};
 
-/// A region of an operation: the avals of its arguments, and what makes its statements and gives its results.
+/// A region of an operation: the avals of its arguments, and a function that writes its statements and returns its results.
 pub(crate) struct Region<'a> {
     args: Vec<Aval>,
     /// The statement that ends it.
@@ -33,23 +33,23 @@ impl<'a> Region<'a> {
     }
 }
 
-/// What a statement inside of a `shard_map` knows of the devices.
+/// The devices for statements inside a `shard_map`.
 #[derive(Clone)]
 pub(crate) struct Manual {
     /// All devices.
     pub(crate) devices: Arc<Mesh>,
-    /// The axes that have names; along the others XLA cuts values as it likes.
+    /// The named axes. Along the others XLA may cut values.
     pub(crate) axes: Vec<Arc<str>>,
-    /// The position of the device along axes, where XLA has others. A device has no number then that all of its values are of.
+    /// The position of the device along named axes, if XLA has others: a device number would then not be the same for all of its values.
     pub(crate) positions: Vec<(Arc<str>, Value)>,
 }
 
 /// Writes statements.
 pub(crate) struct Writer {
     pub(crate) options: Options,
-    /// The meshes of the program, if it has some.
+    /// The meshes of the program, if it has any.
     pub(crate) placement: Option<Arc<Placement>>,
-    /// The axes that have names here: inside of a `shard_map`.
+    /// The named axes inside a `shard_map`.
     pub(crate) manual: Option<Manual>,
     text: String,
     depth: usize,
@@ -72,7 +72,7 @@ impl Writer {
         self.text.push('\n');
     }
 
-    /// Writes a line that begins a block, what is in it, and the line that ends it.
+    /// Writes a block: its first line, its content, and its last line.
     pub(crate) fn block<T>(
         &mut self,
         begin: impl AsRef<str>,
@@ -87,7 +87,7 @@ impl Writer {
         Ok(given)
     }
 
-    /// Writes the end of a function or region that gives these values.
+    /// Writes the end of a function or region that returns these values.
     pub(crate) fn give(&mut self, word: &str, values: &[Value]) {
         let values: Vec<Value> = values.iter().map(|value| self.operand(value)).collect();
         match &values[..] {
@@ -104,14 +104,14 @@ impl Writer {
         self.next - 1
     }
 
-    /// Writes a statement with one result, whose text after the equals sign is this.
+    /// Writes a statement with one result and this text after the equals sign.
     pub(crate) fn define(&mut self, text: impl AsRef<str>, aval: Aval) -> Value {
         let id = self.fresh();
         self.line(format!("%{id} = {}", text.as_ref()));
         Value { name: Name::Result(id), aval }
     }
 
-    /// Writes a statement with results of these avals, whose text after the equals sign is this.
+    /// Writes a statement with results of these avals and this text after the equals sign.
     pub(crate) fn define_all(&mut self, text: impl AsRef<str>, avals: Vec<Aval>) -> Vec<Value> {
         if let [aval] = &avals[..] {
             return vec![self.define(text, aval.clone())];
@@ -121,14 +121,14 @@ impl Writer {
         avals.into_iter().enumerate().map(|(i, aval)| Value { name: Name::Part(id, i), aval }).collect()
     }
 
-    /// Writes a statement with one result: an operation with its operands and attributes, and the types of all.
+    /// Writes a statement with one result: an operation with its operands and attributes, and all types.
     pub(crate) fn apply(&mut self, text: impl AsRef<str>, ins: &[&Value], out: Aval) -> Value {
         let takes = types(ins.iter().map(|value| &value.aval));
         self.define(format!("{} : ({takes}) -> {}", text.as_ref(), Type(&out)), out)
     }
 
-    /// Writes a statement in MLIR's generic form, which all operations with regions have here. The name of an operation of another
-    /// dialect than StableHLO has a point in it.
+    /// Writes a statement in MLIR's generic form, which is used for all operations with regions. The name of an operation of a dialect
+    /// other than StableHLO contains a point.
     pub(crate) fn generic(
         &mut self,
         operation: &str,
@@ -183,7 +183,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The value as one that a statement can name.
+    /// The value in a form that a statement can name.
     pub(crate) fn operand(&mut self, value: &Value) -> Value {
         match value.name {
             Name::Literal(literal) => self.constant(literal, &[]),
@@ -228,8 +228,8 @@ impl Writer {
         self.define(format!("stablehlo.{operation} {a}, {b} : {}", Type(&a.aval)), a.aval.clone())
     }
 
-    /// The comparison `EQ`, `NE`, `LT`, `LE`, `GT` or `GE` of arrays of one type. A NaN is unequal to everything, and neither
-    /// smaller nor larger.
+    /// The comparison `EQ`, `NE`, `LT`, `LE`, `GT` or `GE` of arrays of one type. A NaN is unequal to everything, and neither smaller nor
+    /// larger.
     pub(crate) fn compare(&mut self, direction: &str, a: &Value, b: &Value) -> Value {
         let kind = match a.dtype() {
             dtype if dtype.is_float() => "FLOAT",
@@ -246,7 +246,7 @@ impl Writer {
         self.define(format!("stablehlo.select {holds}, {yes}, {no} : {types}"), yes.aval.clone())
     }
 
-    /// Whether each element is NaN; none of a dtype without NaN is.
+    /// Whether each element is NaN; false for dtypes without NaN.
     pub(crate) fn is_nan(&mut self, x: &Value) -> Value {
         self.compare("NE", x, x)
     }
@@ -259,7 +259,7 @@ impl Writer {
         self.apply(format!("stablehlo.convert {x}"), &[x], x.aval.with_dtype(dtype))
     }
 
-    /// The result of a computation in f32 of what is f16 or bf16, rounded once. Other dtypes are computed as they are.
+    /// The result of a computation in f32 for f16 and bf16, rounded once. Other dtypes are computed as they are.
     pub(crate) fn widened(&mut self, x: &Value, f: impl FnOnce(&mut Writer, &Value) -> Value) -> Value {
         let wide = self.widen(x);
         let wide = f(self, &wide);
@@ -294,7 +294,7 @@ impl Writer {
         self.apply(format!("stablehlo.broadcast_in_dim {x}, dims = {dims:?}"), &[x], out)
     }
 
-    /// A scalar in every element of this shape; an array of this shape as it is.
+    /// A scalar broadcast to this shape; an array of this shape stays as it is.
     pub(crate) fn spread(&mut self, x: &Value, shape: &[usize]) -> Value {
         match x.rank() {
             0 => self.broadcast(x, &[], shape),

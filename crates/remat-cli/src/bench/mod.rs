@@ -1,4 +1,4 @@
-//! `remat bench`: what is measured on this machine.
+//! `remat bench`: measurements on this machine.
 
 mod policies;
 mod products;
@@ -11,14 +11,14 @@ use remat_cli::child;
 /// The hidden command that measures one policy.
 const ONE_POLICY: &str = "one-policy";
 
-/// What is measured.
+/// The kind of measurement.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Time a training step under each policy, each in a process of its own, with its memory, planned and measured
+    /// Time a training step under each policy, each in a separate process, with its planned and measured memory
     Policies(policies::Args),
-    /// Time matrix products, beside what this CPU does with operands in its registers or its first-level cache
+    /// Time matrix products, relative to the peak rate of this CPU on operands in registers or in the first-level cache
     Products(products::Args),
-    /// One policy, in this process: the other command starts it
+    /// Measure one policy in this process; the `policies` command starts it
     #[command(name = ONE_POLICY, hide = true)]
     OnePolicy {
         /// The case, as JSON
@@ -29,7 +29,7 @@ pub(crate) enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the measurement that is asked for.
+/// The error of the requested measurement.
 pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
     match command {
         Command::Policies(args) => policies::run(args, out),

@@ -1,4 +1,4 @@
-//! `remat bench policies`: a training step under each policy, its time and its memory, planned and measured.
+//! `remat bench policies`: the time and the planned and measured memory of a training step under each policy.
 
 mod report;
 
@@ -17,52 +17,52 @@ use crate::policy::LISTED;
 use crate::train::{Measured, architecture, measure};
 use report::Table;
 
-/// Arguments of `remat bench policies`: those of the configuration of a run are flags and keys of its file, as `remat train` takes them.
+/// Arguments of `remat bench policies`. The configuration has the same flags and file keys as that of `remat train`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A file with settings, as that of `remat train`
+    /// A TOML file with settings, like that of `remat train`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The policies, each with its own flag [default: those that `remat train` lists, and that of --policy]
+    /// A policy to measure; repeat the flag for several [default: those that `remat train` lists, and that of --policy]
     #[arg(long = "only", value_name = "POLICY")]
     only: Vec<String>,
-    /// Steps that are timed, after one that is not
+    /// Steps to time, after one untimed step
     #[arg(long, value_name = "STEPS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeat: u32,
     /// Write the measurements to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw time against memory into this file as SVG
+    /// Write a chart of time against memory to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a page with the chart and the table to this file
+    /// Write an HTML page with the chart and the table to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
     given: Given,
 }
 
-/// A policy to measure, for another process.
+/// A policy to measure in another process.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Case {
     settings: Map<String, Value>,
     repeat: u32,
 }
 
-/// What became of a policy.
+/// The result for one policy.
 #[derive(Serialize)]
 struct Row {
     policy: String,
     #[serde(flatten)]
     measured: Option<Measured>,
-    /// Why there are no measurements.
+    /// The reason if there are no measurements.
     error: Option<String>,
 }
 
 /// Measures one policy, in this process.
 ///
 /// # Errors
-/// If a setting is not valid, or what fails under this policy.
+/// If a setting is not valid; the error of a step under this policy.
 pub(super) fn one(case: Case) -> Result<Measured> {
     measure(&Config::from_settings(&case.settings)?, case.repeat)
 }
@@ -70,7 +70,7 @@ pub(super) fn one(case: Case) -> Result<Measured> {
 /// Runs the command.
 ///
 /// # Errors
-/// If a setting or a policy is not valid, or an output cannot be written. What fails under one policy is an error in its row.
+/// If a setting or a policy is not valid, or an output cannot be written. A failure under one policy is an error in its row.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let mut settings = args.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
     settings.extend(args.given.0.iter().cloned());

@@ -1,4 +1,4 @@
-//! `remat bench products`: matrix products beside the ceiling of this CPU.
+//! `remat bench products`: matrix products relative to the peak rate of this CPU.
 
 use std::io::Write;
 use std::num::NonZero;
@@ -13,7 +13,7 @@ use remat_cli::table::table;
 use remat_kernels::ceiling;
 use serde::Serialize;
 
-/// The dtypes of operands that are measured.
+/// The measured dtypes of operands.
 const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::Bf16, DType::F16, DType::I8, DType::U8];
 
 /// Measurements of a product: at least this many, and as many as take this long.
@@ -25,16 +25,16 @@ const CEILINGS: usize = 20;
 /// Arguments of `remat bench products`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The dtypes of operands: results have the same, and those of bytes are i32
+    /// Dtypes of the operands; results have the same dtype, those of bytes are i32
     #[arg(long, value_name = "DTYPE", value_delimiter = ',', default_value = "f32", value_parser = dtypes())]
     dtype: Vec<DType>,
-    /// Threads of the engine; each product is measured on one, too
+    /// Threads of the engine; each product is also measured on one thread
     #[arg(long, value_parser = up_to(1 << 16))]
     threads: Option<usize>,
-    /// Milliseconds that each product is measured for
+    /// Milliseconds to measure each product
     #[arg(long, default_value_t = 400, value_parser = up_to(1_000_000))]
     milliseconds: usize,
-    /// Only products whose name or shape contains this text
+    /// Measure only products whose name or shape contains this text
     #[arg(long, default_value = "")]
     only: String,
     /// Print a line of JSON for each product instead of a table
@@ -52,7 +52,7 @@ struct Product {
     transposed: [bool; 2],
 }
 
-/// The products of the reference step (2048 positions, width 512, 2048 hidden features, a vocabulary of 8192) and small ones.
+/// The products of the reference step (2048 positions, width 512, 2048 hidden features, a vocabulary of 8192), and small ones.
 const PRODUCTS: [Product; 16] = {
     const fn of(name: &'static str, batch: usize, size: [usize; 3], transposed: [bool; 2]) -> Product {
         Product { name, batch, size, transposed }
@@ -78,7 +78,7 @@ const PRODUCTS: [Product; 16] = {
     ]
 };
 
-/// What a product took. The scripts for other frameworks print lines with the same names.
+/// The measurement of a product. The scripts for other frameworks print lines with the same names.
 #[derive(Serialize)]
 struct Record {
     framework: &'static str,
@@ -87,9 +87,9 @@ struct Record {
     dtype: &'static str,
     threads: usize,
     seconds: f64,
-    /// Of integers, operations.
+    /// For integers, integer operations.
     gflops: f64,
-    /// What this many threads do at best ([`ceiling`]), and the share of it.
+    /// The best rate of this many threads ([`ceiling`]), and the share of it that the product reaches.
     ceiling: f64,
     share: f64,
 }
@@ -103,7 +103,7 @@ fn dtypes() -> impl TypedValueParser<Value = DType> {
 /// Measures products on one thread and on all.
 ///
 /// # Errors
-/// If the system refuses to start threads; otherwise of the engine, which is a defect.
+/// If the system cannot start threads; an error of the engine, which is a defect.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let all = args.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
     let mut counts = vec![1, all];
@@ -151,13 +151,13 @@ impl Product {
         self.name.contains(text) || self.to_string().contains(text)
     }
 
-    /// Measures it: the least time of a call, after one to warm up.
+    /// Measures the product: the shortest time of a call, after one to warm up.
     fn measure(&self, dtype: DType, threads: usize, milliseconds: usize) -> Result<Record> {
         let [m, n, k] = self.size;
         let operand = |rows: usize, columns: usize, transposed: bool| {
             let [rows, columns] = if transposed { [columns, rows] } else { [rows, columns] };
             let count = self.batch * rows * columns;
-            // Between -1 and 1, or as many times as bytes hold, with no pattern in rows or columns.
+            // Between -1 and 1, or 100 times that for bytes, with no pattern in rows or columns.
             let most = if dtype.is_float() { 1.0 } else { 100.0 };
             let values = ((Tensor::arange(0.0..count as f64) * 0.7).sin() * most).to_dtype(dtype);
             values.reshape([self.batch, rows, columns])

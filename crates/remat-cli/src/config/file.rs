@@ -15,7 +15,7 @@ impl Setting {
     /// The settings of a file.
     ///
     /// # Errors
-    /// If the file cannot be read or is not TOML, or a value is a list or a table; whether settings are valid, [`Config::of`] says.
+    /// If the file cannot be read or is not TOML, or a value is a list or a table. [`Config::of`] checks whether settings are valid.
     pub(crate) fn read(path: &Path) -> Result<Vec<Setting>> {
         let shown = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read `{shown}`"))?;
@@ -44,7 +44,7 @@ impl Setting {
 }
 
 impl Config {
-    /// The text of a file: each key with what it means, in the order of `--help`. Keys without a value are comments.
+    /// The text of a file: each key with its help, in the order of `--help`. Keys without a value are comments.
     ///
     /// # Errors
     /// As [`Config::to_settings`].
@@ -65,7 +65,7 @@ impl Config {
     }
 }
 
-/// A value as TOML writes it. Its basic strings are those of JSON, but for one character; integers have 64 bits with their sign.
+/// A value in TOML. Its basic strings are those of JSON, except for one character; integers are signed 64-bit.
 fn toml_value(value: &Value) -> String {
     match value {
         Value::Number(number) if number.as_u64().is_some_and(|number| i64::try_from(number).is_err()) => {

@@ -22,22 +22,22 @@ use crate::model::{Architecture, Model, Sizes};
 use crate::policy;
 use crate::sample::Choice;
 
-/// What makes a run: with the same text, the same configuration gives the same losses.
+/// The configuration that determines a run: with the same text, it gives the same losses.
 #[derive(Clone, PartialEq, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Config {
-    /// A file or folder of text, or of JSON lines [default: the text files of the current git checkout or folder]
+    /// A file or folder of text or of JSON lines [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) text: Option<PathBuf>,
-    /// The column of JSON lines or Parquet that is the text [default: text]
+    /// The column of JSON lines or Parquet with the text [default: text]
     #[arg(long, value_name = "NAME")]
     pub(crate) column: Option<String>,
-    /// A tokenizer.json of Hugging Face, or the folder of one, of which the run keeps a copy; it needs a build with the feature
-    /// `tokenizers` [default: that of --from, else bytes]
+    /// A Hugging Face tokenizer.json, or its folder; the run keeps a copy. It needs a build with the feature `tokenizers` [default: that of
+    /// --from, or else bytes]
     #[arg(long, value_name = "PATH")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// A model of known sizes: gpt2-tiny, llama-tiny, gpt2 (124 million parameters), gpt2-medium, gpt2-large, gpt2-xl, llama-1b,
-    /// llama-3b, llama-8b; other sizes are said by the flags after it
+    /// A model of known sizes: gpt2-tiny, llama-tiny, gpt2 (124 million parameters), gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b,
+    /// llama-8b; the following flags override its sizes
     #[arg(long, value_name = "NAME", default_value = "gpt2-tiny")]
     pub(crate) model: String,
     #[command(flatten)]
@@ -45,71 +45,71 @@ pub(crate) struct Config {
     pub(crate) sizes: Sizes,
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     pub(crate) policy: String,
-    /// What blocks are in the program: unroll (each by itself), scan (a loop over stacked weights, which compiles once)
+    /// Form of the blocks in the program: unroll (the equations of each block), scan (a loop over stacked weights, which compiles once)
     #[arg(long, value_name = "FORM", default_value = "unroll")]
     pub(crate) layers_as: Form,
-    /// The dtype of computation: f32, bf16, f16 (whose gradients are scaled); parameters and optimizer stay in f32
+    /// Dtype of computation: f32, bf16, f16 (with loss scaling); parameters and optimizer stay in f32
     #[arg(long, default_value = "f32")]
     pub(crate) dtype: Precision,
-    /// Begin with the weights of another run, of one of its checkpoints, or of a folder of Hugging Face, and with a fresh optimizer: model and
-    /// sizes are those there
+    /// Start with the weights of another run, of one of its checkpoints, or of a Hugging Face folder, with a fresh optimizer; model and
+    /// sizes are taken from there
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
-    /// Train low-rank adapters of this rank beside the linear maps, and nothing else
+    /// Train only low-rank adapters (LoRA) of this rank beside the linear maps
     #[arg(long, value_name = "RANK", value_parser = up_to(1 << 16))]
     pub(crate) lora: Option<usize>,
-    /// The linear maps that get adapters: patterns of paths with commas between them
+    /// The linear maps that get adapters: path patterns, separated by commas
     #[arg(long, value_name = "PATTERNS", default_value = "**.attn.*")]
     pub(crate) lora_maps: String,
-    /// The product of adapters is multiplied by this number over the rank
+    /// The product of the adapter matrices is multiplied by this number over the rank
     #[arg(long, value_name = "ALPHA", default_value_t = 16.0, value_parser = magnitude)]
     pub(crate) lora_alpha: f64,
     /// Sequences per batch
     #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
-    /// Batches per training step: their gradients are added up before the update
+    /// Batches per training step, whose gradients are summed before the update
     #[arg(long, value_name = "BATCHES", default_value_t = 1, value_parser = up_to(1 << 16))]
     pub(crate) accumulate: usize,
-    /// The most memory that the process may take, such as 6GiB: training begins only if it fits [default: what the machine has]
+    /// The most memory that the process may take, such as 6GiB; training starts only if it fits [default: the memory of the machine]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory_limit: Option<String>,
     /// Training steps
     #[arg(long, default_value_t = 2000)]
     pub(crate) steps: u32,
-    /// Peak learning rate: it rises over the first steps, then falls to a tenth by a cosine
+    /// Peak learning rate, after a linear warmup and before a cosine decay to a tenth
     #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
     /// adamw, adafactor (less state), adam8bit (a quarter of the state), lion (half of it), sgd (with momentum), muon
     #[arg(long, value_name = "NAME", default_value = "adamw")]
     pub(crate) optimizer: OptimizerName,
-    /// The weight decay of matrices, times the learning rate; adafactor and sgd have none [default: 0.1]
+    /// Weight decay of matrices, multiplied by the learning rate; adafactor and sgd have none [default: 0.1]
     #[arg(long, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
-    /// Gradients are scaled down to this norm of all together, 0 for no limit; it needs all of them in memory at once
+    /// Clip gradients to this global norm, 0 for no limit; it needs all gradients in memory at once
     #[arg(long, default_value_t = 1.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_norm: f64,
-    /// The largest magnitude of an element of a gradient, 0 for no limit
+    /// Clip elements of gradients to this magnitude, 0 for no limit
     #[arg(long, default_value_t = 0.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_value: f64,
-    /// The seed of weights, batches and sample: the same seed gives the same run
+    /// Seed of weights, batches and samples: the same seed gives the same run
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// The device to train on: cpu (the native engine), xla-cpu, cuda:0, tpu [default: what REMAT_DEVICE says, else cpu]
+    /// The device to train on: cpu (the native engine), xla-cpu, cuda:0, tpu [default: the device in REMAT_DEVICE, or else cpu]
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// The folder that the run is saved to [default: a new one in `runs`]
+    /// The folder in which the run is saved [default: a new one in `runs`]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) save: Option<PathBuf>,
-    /// Steps from one checkpoint to the next; the last three stay
+    /// Steps between checkpoints; the last three are kept
     #[arg(long, value_name = "STEPS", default_value_t = 500, value_parser = up_to(u32::MAX.into()).map(|steps| steps as u32))]
     pub(crate) save_every: u32,
-    /// Steps between losses of held-out text, 0 for only before and after training
+    /// Steps between evaluations of the held-out loss, 0 for only before and after training
     #[arg(long, value_name = "STEPS", default_value_t = 500)]
     pub(crate) eval_every: u32,
-    /// Steps between samples of text, 0 for only at the end
+    /// Steps between text samples, 0 for only at the end
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub(crate) sample_every: u32,
-    /// Tokens that the model writes in a sample, 0 for none
+    /// Tokens in a text sample, 0 for none
     #[arg(long, default_value_t = 300, value_name = "TOKENS")]
     pub(crate) sample: usize,
     #[command(flatten)]
@@ -117,10 +117,10 @@ pub(crate) struct Config {
     pub(crate) choice: Choice,
 }
 
-/// Tokens of a training step at most: their batch takes a gibibyte.
+/// The most tokens of a training step: their batch takes a gibibyte.
 const MOST_TOKENS: usize = 1 << 27;
 
-/// A size in bytes, as it is written.
+/// A size in bytes, kept as text.
 ///
 /// # Errors
 /// What is wrong with the text, for the user.
@@ -168,13 +168,13 @@ pub(crate) enum OptimizerName {
     Muon,
 }
 
-/// The longest sequences unless longer ones are asked for.
+/// The longest default sequence.
 const CONTEXT: usize = 1024;
 
-/// The decay of weights where none is asked for.
+/// The default weight decay.
 const WEIGHT_DECAY: f64 = 0.1;
 
-/// The keys that a resumed run may change: the others make it what it is.
+/// The keys that a resumed run may change; the others determine the run.
 const CHANGEABLE: [&str; 14] = [
     "text",
     "column",
@@ -196,18 +196,18 @@ impl Config {
     /// The model.
     ///
     /// # Errors
-    /// If there is none of that name, or its sizes are not those of its family; as [`Config::tokenizer`].
+    /// If there is no model of that name, or its sizes do not belong to its family; as [`Config::tokenizer`].
     pub(crate) fn architecture(&self) -> Result<Architecture> {
         let architecture = Architecture::named(&self.model, &self.sizes)?;
         if self.tokenizer.is_none() || self.sizes.vocab.is_some() {
             return Ok(architecture);
         }
-        // A model that is made for fewer tokens has those of the tokenizer.
+        // A model for fewer tokens gets the vocabulary of the tokenizer.
         let vocab = architecture.vocabulary().max(self.tokenizer()?.vocabulary());
         Architecture::named(&self.model, &Sizes { vocab: Some(vocab), ..self.sizes })
     }
 
-    /// What makes tokens of text.
+    /// The tokenizer of the text.
     ///
     /// # Errors
     /// If its file cannot be read; without the feature `tokenizers`.
@@ -216,7 +216,7 @@ impl Config {
         self.tokenizer.as_deref().map_or_else(|| Ok(Tokenizer::bytes()), open)
     }
 
-    /// A model of this architecture with random weights, in the form in which it is trained.
+    /// A model of this architecture with random weights, in the form for training.
     ///
     /// # Errors
     /// As [`Config::prepared`].
@@ -224,7 +224,7 @@ impl Config {
         self.prepared(Model::init(key.fold_in(0), architecture, DType::F32), key)
     }
 
-    /// The model in the form in which it is trained: with adapters if they are asked for, and its blocks as a list or stacked.
+    /// The model in the form for training: with adapters if requested, and with its blocks as a list or stacked.
     ///
     /// # Errors
     /// If adapters cannot be attached; the error of failed weights.
@@ -239,7 +239,7 @@ impl Config {
         Ok(if self.layers_as == Form::Scan { model.stacked()? } else { model })
     }
 
-    /// The sequences of a step.
+    /// The number of sequences in a step.
     ///
     /// # Errors
     /// If the batches of a step have more tokens than a batch may have.
@@ -255,10 +255,10 @@ impl Config {
         Ok(sequences)
     }
 
-    /// The share of the learning rate that matrices lose in each step.
+    /// The weight decay of matrices, relative to the learning rate.
     ///
     /// # Errors
-    /// If one is asked for of an optimizer that has none: that of Adafactor is not times the rate, which is another thing.
+    /// If weight decay is requested for an optimizer without it. Adafactor's is not multiplied by the rate, so it does not count.
     pub(crate) fn weight_decay(&self) -> Result<f64> {
         let has_none = matches!(self.optimizer, OptimizerName::Adafactor | OptimizerName::Sgd);
         let is_asked = self.weight_decay.is_some_and(|decay| decay > 0.0);
@@ -266,15 +266,15 @@ impl Config {
         Ok(self.weight_decay.unwrap_or(WEIGHT_DECAY))
     }
 
-    /// The device that trains.
+    /// The device for training.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If there is no device of that name.
     pub(crate) fn device(&self) -> remat::Result<Device> {
         self.device.as_deref().map_or_else(Device::default_device, Device::named)
     }
 
-    /// Options of the programs that train a model where it lives, within the memory limit.
+    /// Options of the programs that train a model on its device, within the memory limit.
     ///
     /// # Errors
     /// The error of a failed weight.
@@ -283,12 +283,12 @@ impl Config {
         Ok(JitOptions { memory_limit: self.limit().or(options.memory_limit), ..options })
     }
 
-    /// The limit of memory that was asked for.
+    /// The requested memory limit.
     pub(crate) fn limit(&self) -> Option<usize> {
         self.memory_limit.as_deref().and_then(remat::ir::parse_bytes)
     }
 
-    /// The tokens of a sequence: where they are not given, what the model is made for, up to a number that a CPU may train with.
+    /// The tokens of a sequence; if not given, those of the model, up to a number that a CPU can train with.
     pub(crate) fn context(&self, architecture: &Architecture) -> usize {
         self.sizes.context.unwrap_or_else(|| architecture.context().min(CONTEXT))
     }

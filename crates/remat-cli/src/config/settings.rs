@@ -1,6 +1,6 @@
-//! Settings: keys of a [`Config`] with the text of their values, from flags, from a file, or from a run that goes on.
+//! Settings: keys of a [`Config`] with the text of their values, from flags, from a file, or from a resumed run.
 //!
-//! Each is read by the parser of the flag of its name, wherever it comes from, so that the same values are valid everywhere.
+//! Each value is parsed like the flag of its name, wherever it comes from, so that the same values are valid everywhere.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,13 +22,13 @@ pub(crate) struct Setting {
     place: Place,
 }
 
-/// Where a setting stands.
+/// The origin of a setting.
 #[derive(Clone, PartialEq, Debug)]
 enum Place {
     Flag,
-    /// The file, and its line from 1.
+    /// The file, and its line, counted from 1.
     Line(PathBuf, usize),
-    /// A run that was saved.
+    /// A saved run.
     Saved,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The flags that the user gave, of those of a [`Config`].
+/// The flags of a [`Config`] that the user gave.
 #[derive(Clone, Debug)]
 pub(crate) struct Given(pub(crate) Vec<Setting>);
 
@@ -77,7 +77,7 @@ impl FromArgMatches for Given {
     }
 }
 
-/// The parser of a configuration alone; of several values of a key the last one holds.
+/// The parser of a configuration alone; the last of several values of a key counts.
 pub(super) fn command() -> Command {
     Config::augment_args(Command::new("remat").no_binary_name(true).args_override_self(true).disable_help_flag(true))
 }
@@ -92,10 +92,10 @@ impl Setting {
         Setting { key, value: value.into(), place: Place::Line(path, line) }
     }
 
-    /// Fails unless this is a key, and its value one that the key takes.
+    /// Fails unless this is a key with a valid value.
     ///
     /// # Errors
-    /// The place, and what is wrong there.
+    /// The place, and the mistake there.
     fn check(&self) -> Result<()> {
         let command = command();
         let keys: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
@@ -120,7 +120,7 @@ impl Setting {
     }
 }
 
-/// What an error of a value says, without the name of a flag and the usage.
+/// The message of an invalid value, without the name of a flag and the usage.
 fn said(error: &clap::Error) -> String {
     let value = error.get(ContextKind::InvalidValue);
     let cause = std::error::Error::source(error).map(ToString::to_string);
@@ -131,24 +131,24 @@ fn said(error: &clap::Error) -> String {
 }
 
 impl Config {
-    /// The configuration of these settings, of which later ones hold, and defaults for the others.
+    /// The configuration of these settings, of which later ones take precedence, with defaults for the others.
     ///
     /// # Errors
-    /// If a key is not one, or a value is not one that its key takes: where, and why.
+    /// If a key does not exist, or a value is not valid: the place and the reason.
     pub(crate) fn of<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> Result<Config> {
         let mut arguments = Vec::new();
         for setting in settings {
             setting.check()?;
             arguments.push(setting.argument());
         }
-        // Each by itself is valid.
+        // Each is valid by itself.
         Ok(Config::from_arg_matches(&command().try_get_matches_from(arguments)?)?)
     }
 
-    /// The configuration of a run that goes on with these settings.
+    /// The configuration of a run that is resumed with these settings.
     ///
     /// # Errors
-    /// As [`Config::of`]; if a setting would make it another run.
+    /// As [`Config::of`]; if a setting would change the run itself.
     pub(crate) fn resumed<'a>(&self, settings: impl IntoIterator<Item = &'a Setting>) -> Result<Config> {
         let mut all = saved_settings(&self.to_settings()?);
         for setting in settings {
@@ -167,10 +167,10 @@ impl Config {
         Config::of(&all)
     }
 
-    /// The keys and values, for a file; a key without a value is left out.
+    /// The keys and values for a file; keys without a value are omitted.
     ///
     /// # Errors
-    /// If a path is not Unicode, as none is that was given: that of a text may be, which is made absolute.
+    /// If a path is not Unicode. Given paths are; that of the text may not be once it is made absolute.
     pub(crate) fn to_settings(&self) -> Result<Map<String, Value>> {
         let mut fields: Map<String, Value> = serde_json::to_value(self)
             .and_then(serde_json::from_value)
@@ -179,7 +179,7 @@ impl Config {
         Ok(fields)
     }
 
-    /// The configuration of settings that were written.
+    /// The configuration of saved settings.
     ///
     /// # Errors
     /// As [`Config::of`].

@@ -1,4 +1,4 @@
-//! The sizes of a model: from arguments, from a list of known models, or from a `config.json` of Hugging Face.
+//! The sizes of a model: from arguments, from a list of known models, or from a Hugging Face `config.json`.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The sizes of a decoder: a language model of blocks of causal attention and an MLP.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Config {
-    /// What it is called in tables.
+    /// The name in tables.
     pub(crate) name: String,
     pub(crate) layers: usize,
     /// Features of a token.
@@ -23,15 +23,15 @@ pub(crate) struct Config {
     /// Hidden features of the MLP.
     pub(crate) hidden: usize,
     pub(crate) vocabulary: usize,
-    /// What the model is built of.
+    /// The architecture of the blocks.
     pub(crate) kind: Kind,
     /// Whether queries, keys and values have biases.
     pub(crate) qkv_bias: bool,
-    /// Whether the table of the embedding is the head too.
+    /// Whether the head shares the weights of the embedding.
     pub(crate) tied: bool,
 }
 
-/// What a decoder is built of.
+/// The architecture of a decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub(crate) enum Kind {
@@ -98,16 +98,16 @@ impl Config {
             "llama-1b" => llama(16, 2048, 32, 64, 8192, 128_256, true),
             "llama-3b" => llama(28, 3072, 24, 128, 8192, 128_256, true),
             "llama-8b" => llama(32, 4096, 32, 128, 14_336, 128_256, false),
-            // That of docs/FITTING.md: the blocks of `llama-3b` between tables of a smaller vocabulary.
+            // The model of docs/FITTING.md: the blocks of `llama-3b` between tables of a smaller vocabulary.
             "decoder-3b" => llama(28, 3072, 24, 128, 8192, 32_768, false),
             _ => return None,
         })
     }
 
-    /// The sizes that a `config.json` of Hugging Face has, of the kinds of GPT-2 and Llama.
+    /// The sizes in a Hugging Face `config.json` of GPT-2, Llama and similar models.
     ///
     /// # Errors
-    /// If the kind is another, or a size is missing or is not a size.
+    /// If the model is of another kind, or a size is missing or not valid.
     fn of_hugging_face(value: &Value) -> Result<Config> {
         let kind = value["model_type"].as_str().ok_or_else(|| anyhow!("there is no `model_type`"))?;
         let given = |name: &str| value.get(name).filter(|value| !value.is_null());
@@ -164,10 +164,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Fails unless the sizes fit each other.
+    /// Fails unless the sizes fit together.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The sizes that do not fit.
     pub(crate) fn check(&self) -> Result<()> {
         let Config { width, heads, key_heads, head_features, kind, .. } = self;
         ensure!(heads.is_multiple_of(*key_heads), "{key_heads} heads of keys do not divide {heads} heads");

@@ -1,17 +1,17 @@
-//! A decoder as a function, with the blocks as a loop over stacked weights.
+//! A decoder as a function, with its blocks as a loop over stacked weights.
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, scan};
 
 use super::config::{Config, Kind};
 
-/// Added to a variance before its root is taken.
+/// The number that is added to a variance before the square root.
 const EPS: f64 = 1e-5;
 
-/// The base of the angles by which queries and keys are rotated.
+/// The base of the rotary frequencies of queries and keys.
 const ROTATION_BASE: f64 = 500_000.0;
 
-/// Scale and shift of a normalisation; RMS norms have no shift.
+/// Scale and shift of a norm; RMS norms have no shift.
 #[derive(Clone, Tree)]
 struct Norm {
     scale: Tensor,
@@ -24,7 +24,7 @@ struct Linear {
     bias: Option<Tensor>,
 }
 
-/// The weights of all blocks, stacked along the first axis; inside of the loop those of one.
+/// The weights of all blocks, stacked along the first axis; inside the loop, those of one block.
 #[derive(Clone, Tree)]
 struct Block {
     norm1: Norm,
@@ -46,11 +46,11 @@ pub(crate) struct Decoder {
     positions: Option<Tensor>,
     blocks: Block,
     norm: Norm,
-    /// The head, where it is not the embedding.
+    /// The head, unless it is the embedding.
     head: Option<Tensor>,
 }
 
-/// Tokens and those that follow them, `i32[batch, sequence]`.
+/// Tokens and their successors, `i32[batch, sequence]`.
 #[derive(Clone, Tree)]
 pub(crate) struct Batch {
     tokens: Tensor,
@@ -58,7 +58,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// A batch without elements: what a program is traced for.
+    /// A batch without elements, for tracing.
     pub(crate) fn shape_only(batch: usize, sequence: usize) -> Batch {
         let tokens = Tensor::shape_only([batch, sequence], DType::I32);
         Batch { targets: tokens.clone(), tokens }
@@ -66,7 +66,7 @@ impl Batch {
 }
 
 impl Decoder {
-    /// A model without elements: what a program is traced for.
+    /// A model without elements, for tracing.
     pub(crate) fn shape_only(config: &Config, dtype: DType) -> Decoder {
         let Config { layers, width, heads, key_heads, head_features, hidden, vocabulary, .. } = *config;
         let is_gpt = matches!(config.kind, Kind::Gpt2 { .. });
@@ -99,7 +99,7 @@ impl Decoder {
         Decoder { embed: weights(&[vocabulary, width]), positions, blocks, norm: norm(&[]), head }
     }
 
-    /// The mean cross-entropy of the tokens that follow, in nats, with this policy around each block.
+    /// The mean cross entropy of the next tokens, in nats, with this policy around each block.
     ///
     /// # Errors
     /// The first error of a block.
@@ -144,8 +144,8 @@ impl Linear {
 }
 
 impl Block {
-    /// The block's result for `x`, of type `dtype[batch, sequence, width]`. Queries, keys and values have the name `qkv`, the result of the attention `attn`,
-    /// what the MLP's first products give `gate` and `up`.
+    /// The block's result for `x`, of type `dtype[batch, sequence, width]`. Queries, keys and values have the name `qkv`, the result of the
+    /// attention `attn`, and the results of the MLP's first products `gate` and `up`.
     fn apply(&self, x: &Tensor, config: &Config, angles: Option<&Angles>) -> Tensor {
         let h = self.norm1.apply(x);
         let heads =
@@ -154,7 +154,7 @@ impl Block {
             .map(|(linear, count)| heads(linear, count));
         let [q, k] = [q, k].map(|x| angles.map_or_else(|| x.clone(), |angles| angles.rotate(&x)));
         let causal = AttentionConfig { causal: true, ..AttentionConfig::default() };
-        // Named as it is: the attention's cotangent reads its result, which is not held twice where that is saved. The logarithms of its
+        // The result is named directly: the attention's cotangent reads it, so saving it does not store it twice. The logarithms of its
         // sums have no name and are computed again.
         let mixed = dot_product_attention(&q, &k, &v, &causal).named("attn").join_heads();
         let x = x + self.out.apply(&mixed);
@@ -168,7 +168,7 @@ impl Block {
     }
 }
 
-/// Heads as an axis of their own.
+/// Splits heads into a separate axis and joins them.
 trait Heads {
     fn split_heads(&self, count: usize, features: usize) -> Tensor;
     fn join_heads(&self) -> Tensor;
@@ -176,7 +176,7 @@ trait Heads {
 
 impl Heads for Tensor {
     fn split_heads(&self, count: usize, features: usize) -> Tensor {
-        // A failed tensor stays one.
+        // A failed tensor stays failed.
         let Ok(shape) = self.shape() else { return self.clone() };
         self.reshape([shape[0], shape[1], count, features])
     }
@@ -187,14 +187,14 @@ impl Heads for Tensor {
     }
 }
 
-/// Cosines and sines of the angles by which the features of each position are rotated in pairs: `[sequence, 1, features / 2]`.
+/// Cosines and sines of the rotary angles at each position: `[sequence, 1, features / 2]`.
 struct Angles {
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Angles {
-    /// Source: Su et al., "RoFormer", 2021; pairs are of features of the two halves, as in Llama.
+    /// Source: Su et al., "RoFormer", 2021; features of the two halves are paired, as in Llama.
     fn new(sequence: usize, features: usize, dtype: DType) -> Angles {
         let half = features / 2;
         let exponent = Tensor::iota([half], 0, DType::F32) * (-ROTATION_BASE.ln() / half as f64);

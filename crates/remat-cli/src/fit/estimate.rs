@@ -1,4 +1,4 @@
-//! How long a step takes at least: a roofline from what the makers of chips publish.
+//! The least time of a step: a roofline from the published rates of chips.
 
 use remat::ir::{DType, Jaxpr};
 use remat_opt::cost::{Cost, Machine, contractions, program};
@@ -19,19 +19,20 @@ impl Work {
         Work { flops: program(jaxpr).flops, contractions: contractions(jaxpr) }
     }
 
-    /// By how much the operations of products exceed those of another program: what is computed again.
+    /// By how much the flops of products exceed those of another program, which is the recomputation.
     pub(crate) fn overhead(&self, least: &Work) -> f64 {
         self.contractions.flops as f64 / least.contractions.flops.max(1) as f64 - 1.0
     }
 
-    /// Seconds of the products on as many chips.
+    /// Seconds of the products on this many chips.
     pub(crate) fn seconds(&self, machine: &Machine, chips: usize) -> f64 {
         machine.seconds(&self.contractions) / chips as f64
     }
 }
 
-/// The least seconds of a step: those of the products at the published rate, of reading and writing their operands, of parameters that are
-/// gathered for the forward and the backward pass and gradients that are summed over chips, or of what is moved to the host and back, whichever are most. All four
+/// The least seconds of a step: the largest of the times of its products at the published rate, of reading and writing their operands, of
+/// gathering parameters for the forward and the backward pass and summing gradients over chips, and of transfers to the host and back. At
+/// best all four overlap; work between products is not counted.
 /// overlap at best; what is between products is not counted.
 pub(crate) fn seconds(
     work: &Work,

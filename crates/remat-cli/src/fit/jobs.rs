@@ -1,4 +1,4 @@
-//! Several things done at one time, by threads that take the next one when they have ended one.
+//! Runs several jobs at one time, on threads that take the next job when they finish one.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,16 +9,16 @@ use anyhow::{Result, anyhow};
 
 use crate::machine;
 
-/// Bytes of memory that a compiler is given: those of TPUs and GPUs took up to 1.5 GiB for a model of 3 B parameters.
+/// Bytes of memory reserved for a compiler: those for TPUs and GPUs took up to 1.5 GiB for a model of 3 B parameters.
 const COMPILER: usize = 3 << 30;
 
-/// How many compilers may run at one time: as many as there are cores, and as the memory that is free has room for.
+/// How many compilers may run at one time: one per core, as far as free memory allows.
 pub(super) fn at_once() -> usize {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     machine::available().map_or(1, |bytes| bytes / COMPILER).clamp(1, cores)
 }
 
-/// The results of `f` of each thing, in the order of the things; `done` is told of each as it comes. After an error no further one is begun.
+/// The results of `f` for all items, in order. `done` receives each result as it arrives. After an error no further item is started.
 ///
 /// # Errors
 /// The first error of `f`.
@@ -54,7 +54,7 @@ pub(super) fn each<T: Sync, R: Send>(
             done(&result);
             results[at] = Some(result);
         }
-        // A thread that panicked has sent nothing; its panic goes on when the scope ends.
+        // A thread that panicked has sent no result; its panic is passed on when the scope ends.
         results.into_iter().map(|result| result.ok_or_else(|| anyhow!("a thread has ended early"))).collect()
     })
 }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn results_are_in_order_and_told_as_they_come() {
-        // The first one waits until the second one is told.
+        // The first one waits until the second result has arrived.
         let (told, is_told) = (AtomicUsize::new(0), Barrier::new(2));
         let f = |&n: &usize| {
             if n == 7 {

@@ -1,4 +1,4 @@
-//! `remat fit`: what a training step takes on chips that are not here, under each policy.
+//! `remat fit`: the memory and time of a training step on chips that are not in the machine, under each policy.
 //!
 //! Layers, each using only those above it in this list:
 //!
@@ -37,7 +37,7 @@ use row::Row;
 use search::Search;
 use step::{Optimizer, Step};
 
-/// The policies of the table where none is asked for, with some of the names of values in a block (`Block::apply`).
+/// The default policies of the table, with some of the names of values in a block (`Block::apply`).
 const POLICIES: [&str; 6] = [
     "none",
     "Dots",
@@ -50,13 +50,15 @@ const POLICIES: [&str; 6] = [
 /// Arguments of `remat fit`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// gpt2, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a model on Hugging Face (GPT-2, Llama, Mistral, Qwen2)
+    /// gpt2, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a Hugging Face model (GPT-2, Llama, Mistral, Qwen2)
     #[arg(long, default_value = "gpt2")]
     model: String,
-    /// What it is to run on: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of one kind as in tpu-v5e:2x4 or h100:8; cpu (this machine, with the native engine), xla-cpu (with XLA); all (one of each chip, and cpu); or a list with commas
+    /// Target chips: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of one kind as in tpu-v5e:2x4 or h100:8; cpu (this
+    /// machine, with the native engine), xla-cpu (with XLA); all (one of each chip, and cpu); or a list separated by commas
     #[arg(long = "target", default_value = "tpu-v5e", value_delimiter = ',')]
     targets: Vec<String>,
-    /// A policy to compare with others; repeat it for several. The names in a block are qkv, attn, gate (of models that have one) and up [default: none, dots, dots_with_no_batch_dims, names(qkv, attn), the same on the host, nothing]
+    /// A policy to compare; repeat the flag for several. The names in a block are qkv, attn, gate (if the model has one) and up [default:
+    /// none, dots, dots_with_no_batch_dims, names(qkv, attn), the same offloaded to the host, nothing]
     #[arg(long = "policy")]
     policies: Vec<String>,
     /// Sequences per step, on all chips together
@@ -65,37 +67,39 @@ pub(crate) struct Args {
     /// Tokens per sequence
     #[arg(long, default_value_t = 1024, value_parser = up_to(1 << 24))]
     context: usize,
-    /// What a step does with the gradient
+    /// How a step uses the gradient
     #[arg(long, value_enum, default_value = "adamw")]
     optimizer: Optimizer,
-    /// The dtype of weights and activations: bf16, f16 or f32
+    /// Dtype of weights and activations: bf16, f16 or f32
     #[arg(long, default_value = "bf16", value_parser = dtype)]
     dtype: DType,
-    /// How hard the compiler looks for a better program
+    /// Effort of the compiler
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
-    /// Look for the largest batch that fits under each policy, mostly by 2 or 3 more batches of each, and 8 at most
+    /// Search for the largest batch that fits under each policy, mostly with 2 or 3 more batches each, and at most 8
     #[arg(long)]
     largest_batch: bool,
-    /// Seconds that one compilation may take; while it waits for a processor they do not count, up to four times as many
+    /// Time limit of one compilation in seconds; time spent waiting for a processor does not count, up to four times the limit
     #[arg(long, default_value_t = 600, value_parser = up_to(1 << 20))]
     time_limit: usize,
     /// Write the table as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a chart of memory against time to this file, a page that needs no other
+    /// Write a self-contained page with a chart of memory against time to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Compile small steps and some known ones for every target, and check what is found; it takes some ten minutes, and fails where a plugin is missing
+    /// Compile small steps and some known ones for every target, and check the results; it takes about ten minutes, and fails if a plugin
+    /// is missing
     #[arg(long, exclusive = true)]
     self_test: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Level {
-    /// XLA's level O0, in a fraction of the time; programs that nearly fit, and the best policy of each target, are compiled again in full
+    /// XLA's level O0, in a fraction of the time; programs that nearly fit, and the best policy of each target, are compiled again at full
+    /// effort
     Fast,
-    /// As programs that run are compiled
+    /// The effort of programs that will run
     Full,
 }
 
@@ -108,10 +112,11 @@ fn dtype(name: &str) -> Result<DType, String> {
     }
 }
 
-/// Compiles the step for each target under each policy, and prints what it takes.
+/// Compiles the step for each target under each policy, and prints its memory and time.
 ///
 /// # Errors
-/// What is wrong with the arguments; if no plugin is installed for a target; if a self-test fails; if the output cannot be written. What a compiler refuses is a row of the table.
+/// If arguments are not valid, no plugin is installed for a target, a self-test fails, or the output cannot be written. If a compiler
+/// refuses a program, that is a row of the table.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     if args.self_test {
         return self_test::run(out);
@@ -146,7 +151,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let at_once = jobs::at_once();
     let pairs: Vec<(&Place, &Option<Policy>)> =
         places.iter().flat_map(|place| policies.iter().map(move |policy| (place, policy))).collect();
-    // What is wrong with a policy or the sizes is said before anything is compiled, and does not wait for what other rows compile.
+    // Mistakes in a policy or in sizes are reported before anything is compiled.
     for (place, policy) in &pairs {
         step(args.batch, place).trace(policy.as_ref())?;
     }
@@ -179,7 +184,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             bar.set_message(format!("{place}  {name} in full"));
             place.row(&step(args.batch, place), policy.as_ref(), &full)
         };
-        // A policy that does not fit in full is not the one to choose: the next one is compiled then.
+        // A policy that does not fit at full effort is not chosen; the next one is compiled then.
         let mut compiled = Vec::new();
         loop {
             let is_open = |i: &usize| rows[*i].level == "fast" && !compiled.contains(i);

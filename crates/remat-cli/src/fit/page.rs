@@ -11,7 +11,7 @@ use crate::page::{render, row};
 use super::report::Table;
 use super::row::Row;
 
-/// The page, which needs no other file.
+/// The page, which is self-contained.
 ///
 /// # Errors
 /// If a chart cannot be drawn.
@@ -39,14 +39,14 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-/// The rows of a target as points: bytes to the right, seconds upwards.
+/// A chart of a target's rows: bytes to the right, seconds upwards.
 fn chart(rows: &[&Row]) -> Result<String> {
     let point = |row: &&Row| {
         let label = row.policy.clone();
         row.peak.map(|peak| Point { x: peak as f64, y: row.seconds, label, is_filled: row.fits })
     };
     let points: Vec<Point> = rows.iter().filter_map(point).collect();
-    // Some targets have as much memory as the machine has.
+    // Some targets report no limit of memory.
     let capacity = Some(rows[0].capacity as f64).filter(|capacity| *capacity < 1e18);
     let bytes = |bytes: f64| readable_bytes(bytes as usize);
     let x = Axis { label: "bytes at the peak, on each chip", text: &bytes };

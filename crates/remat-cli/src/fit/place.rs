@@ -1,4 +1,4 @@
-//! A step compiled for a target, in a row of the table.
+//! A step compiled for a target, as a row of the table.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -19,10 +19,10 @@ use super::row::Row;
 use super::step::{Step, Traced};
 use crate::machine;
 
-/// What a step is compiled for.
+/// The target of a compilation.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Place {
-    /// Chips that need not be here.
+    /// Chips that need not be in the machine.
     Chips(Target),
     /// This machine, with the native engine.
     Cpu,
@@ -30,16 +30,16 @@ pub(super) enum Place {
     XlaCpu,
 }
 
-/// What is known of the memory of a step.
+/// The memory of a step, as far as it is known.
 enum Found {
     Memory(ChipMemory),
-    /// The compiler refused it for its memory, of which it says how much it needs.
+    /// The compiler refused it for lack of memory; the bytes that it needs, if the compiler reports them.
     TooMuch(Option<u64>, String),
     Failed(String),
 }
 
 impl Place {
-    /// The target of this text; all of them for `all`.
+    /// The targets in this text; `all` means all of them.
     pub(super) fn read(text: &str) -> Result<Vec<Place>> {
         Ok(match text {
             "cpu" => vec![Place::Cpu],
@@ -70,7 +70,7 @@ impl Place {
         Ok(())
     }
 
-    /// Does what rows need once and no other work should run beside: the rates of this machine are measured.
+    /// Does the work that rows need once and that nothing else may disturb: measuring the rates of this machine.
     ///
     /// # Errors
     /// If the native engine fails, which is a defect.
@@ -93,7 +93,7 @@ impl Place {
     /// A step under a policy on this target.
     ///
     /// # Errors
-    /// If the step cannot be traced. What the compiler says is a part of the row.
+    /// If the step cannot be traced. Errors of the compiler are part of the row.
     pub(super) fn row(&self, step: &Step, policy: Option<&Policy>, options: &AheadOptions) -> Result<Row> {
         let traced = step.trace(policy)?;
         let work = Work::of(&traced.jaxpr);
@@ -102,7 +102,7 @@ impl Place {
         let mut level = if matches!(self, Place::Chips(_)) { options.effort } else { Effort::Full };
         let mut found = self.find(&traced, options)?;
         let capacity = self.capacity();
-        // What is found in haste takes some tenths more.
+        // Fast compilation takes a few tenths more memory.
         let is_close = match &found {
             Found::Memory(memory) => !memory.fits() && memory.peak() < capacity / 10 * 13,
             Found::TooMuch(needs, _) => needs.is_some_and(|needs| needs < capacity / 10 * 13),
@@ -166,7 +166,7 @@ impl Place {
             let stats = traced.native()?;
             let [arguments, outputs, temporaries] =
                 [stats.arguments, stats.outputs, stats.temporaries + stats.overhead].map(|bytes| bytes as u64);
-            // Where the step is given model and state, new ones take the memory of the old ones.
+            // If the step owns model and state, the new ones take the memory of the old ones.
             let aliased = if traced.donates { (stats.peak - stats.donated_peak) as u64 } else { 0 };
             let capacity = self.capacity();
             return Ok(Found::Memory(ChipMemory {
@@ -206,7 +206,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The bytes that a compiler says a program needs: the first number with a unit in brackets, as in `required (16.33G)`.
+/// The bytes that a program needs according to the compiler: the first number with a unit in brackets, as in `required (16.33G)`.
 fn needed(message: &str) -> Option<u64> {
     message.split('(').skip(1).find_map(|rest| {
         let number = rest.split(')').next()?;
@@ -217,15 +217,15 @@ fn needed(message: &str) -> Option<u64> {
     })
 }
 
-/// The rates of this machine, measured once with the native engine: those of a product of matrices of this dtype, and of a copy. The default device
-/// is not asked for, since it may be missing.
+/// The rates of this machine for matrix products of this dtype and for copies, measured once with the native engine. The default device is
+/// not used, since it may be missing.
 fn this_machine(dtype: DType) -> Result<Machine> {
     static MEASURED: OnceLock<remat::Result<Machine>> = OnceLock::new();
     Ok(MEASURED.get_or_init(|| measure(dtype)).clone()?)
 }
 
 fn measure(dtype: DType) -> remat::Result<Machine> {
-    // A build without optimisations, whose rates nobody asks for, does not have to take minutes.
+    // An unoptimised build, whose rates do not matter, should not take minutes.
     let [size, length] = if cfg!(debug_assertions) { [128, 1 << 16] } else { [1024, 1 << 24] };
     let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
     let ones = |len: &[usize]| {

@@ -11,7 +11,7 @@ use super::config::Config;
 use super::row::{Row, chosen};
 use super::step::{Optimizer, Step};
 
-/// What was found, and of what.
+/// The results, and their subject.
 #[derive(Clone, Serialize)]
 pub(super) struct Table {
     pub(super) model: Config,
@@ -22,7 +22,7 @@ pub(super) struct Table {
     pub(super) batch: usize,
     pub(super) context: usize,
     pub(super) rows: Vec<Row>,
-    /// Indices of the rows that are chosen, one for each target that some policy fits.
+    /// Indices of the chosen rows, one for each target on which some policy fits.
     pub(super) chosen: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Table {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// What was compiled, in a line.
+    /// The compiled model and step, in a line.
     pub(super) fn title(&self) -> String {
         let Config { name, layers, width, heads, hidden, vocabulary, .. } = &self.model;
         format!(
@@ -105,7 +105,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A row in a line, for whoever waits for the table.
+/// A row as a line, to show progress.
 pub(super) fn line(row: &Row) -> String {
     let Row { target, policy, level, compile_seconds, .. } = row;
     let found = match (&row.error, row.peak) {
@@ -124,7 +124,7 @@ fn cells(row: &Row, is_chosen: bool) -> Vec<String> {
     let bytes = |bytes: u64| readable_bytes(bytes as usize);
     let some = |count: Option<u64>| count.map_or("?".to_string(), bytes);
     let unless_zero = |count: u64| if count == 0 { String::new() } else { bytes(count) };
-    // A compiler that refuses a program says how much it needs, to two digits.
+    // If a compiler refuses a program, it reports the bytes it needs, to two digits.
     let about = if row.error.is_some() && row.peak.is_some() { "~" } else { "" };
     vec![
         format!("{}{}", if is_chosen { "> " } else { "  " }, row.policy),

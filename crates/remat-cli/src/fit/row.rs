@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What became of a policy on a target.
+/// The result of a policy on a target.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) target: String,
@@ -10,41 +10,41 @@ pub(crate) struct Row {
     pub(crate) policy: String,
     /// Sequences of a step, on all chips together.
     pub(crate) batch: usize,
-    /// Bytes on each chip that are live at the peak; at least that many where the compiler refused the program for it.
+    /// Bytes on each chip that are live at the peak; a lower bound if the compiler refused the program for its memory.
     pub(crate) peak: Option<u64>,
-    /// Bytes of the peak that are parameters.
+    /// Bytes of parameters at the peak.
     pub(crate) parameters: u64,
-    /// Bytes of the peak that are the state of the optimizer.
+    /// Bytes of optimizer state at the peak.
     pub(crate) optimizer: u64,
-    /// Everything else of the peak: activations, gradients and the batch.
+    /// All other bytes of the peak: activations, gradients and the batch.
     pub(crate) activations: Option<u64>,
-    /// Bytes of temporaries alone, where the compiler tells.
+    /// Bytes of temporaries alone, if the compiler reports them.
     pub(crate) temporaries: Option<u64>,
-    /// Bytes that are moved to the memory of the host and back.
+    /// Bytes that are moved to the host's memory and back.
     pub(crate) host: u64,
     /// Bytes of the chip's memory that a program may take.
     pub(crate) capacity: u64,
     pub(crate) fits: bool,
     /// Operations of a step on all chips together.
     pub(crate) flops: u64,
-    /// By how much the operations of products exceed those of a step that computes nothing again.
+    /// By how much the flops of products exceed those of a step without recomputation.
     pub(crate) recompute: f64,
     /// The least seconds of a step, by the published rates.
     pub(crate) seconds: f64,
-    /// The largest batch that fits, where it was looked for.
+    /// The largest batch that fits, if it was searched for.
     pub(crate) largest_batch: Option<usize>,
-    /// How hard the compiler tried.
+    /// The effort of the compiler.
     pub(crate) level: &'static str,
     /// Seconds that the compiler took.
     pub(crate) compile_seconds: f64,
-    /// Why there are no figures, or why it does not fit.
+    /// Why there are no figures, or why the step does not fit.
     pub(crate) error: Option<String>,
-    /// Whether the compiler failed, as by a time limit, so that nothing is known of the memory.
+    /// Whether the compiler failed, for example by a time limit, so that the memory is unknown.
     #[serde(skip)]
     pub(crate) is_failed: bool,
 }
 
-/// The best row of each target: of those that fit, one that takes the least time, and of these the one with the least memory.
+/// The best row of each target: of those that fit, the one with the least time, and then the least memory.
 pub(crate) fn chosen(rows: &[Row]) -> Vec<usize> {
     let mut best: Vec<usize> = Vec::new();
     for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.fits) {
@@ -60,7 +60,7 @@ pub(crate) fn chosen(rows: &[Row]) -> Vec<usize> {
 
 #[cfg(test)]
 impl Row {
-    /// A row of tests.
+    /// A row for tests.
     pub(crate) fn example(policy: &str, batch: usize, chips: usize, parameters: u64, capacity: u64) -> Row {
         Row {
             target: "tpu-v5e".into(),

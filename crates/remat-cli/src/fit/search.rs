@@ -1,21 +1,21 @@
-//! The largest batch that fits, by few compilations.
+//! Searches for the largest batch that fits, with few compilations.
 
 use anyhow::Result;
 
 use super::row::Row;
 
-/// A search for the largest batch that fits. Memory is nearly a line over the batch, and two batches give the line: the batch that it
-/// meets the capacity at is compiled, which says how good the line is. Where one more sequence is beyond the capacity by more than that, it is
-/// not compiled.
+/// A search for the largest batch that fits. Memory is nearly linear in the batch, and two batches give the line. The batch at which it
+/// meets the capacity is compiled, which shows the error of the line. If one more sequence exceeds the capacity by more than this error, it
+/// is not compiled.
 pub(super) struct Search {
-    /// The chips divide a batch.
+    /// A batch is a multiple of this number of chips.
     unit: usize,
-    /// Bytes that do not depend on the batch, as far as is known before a second one was tried.
+    /// Bytes that do not depend on the batch, as far as they are known before a second batch is tried.
     fixed: u64,
     capacity: u64,
-    /// The last two batches of which the bytes are known, the last one first.
+    /// The last two batches with known bytes, the last one first.
     points: Vec<(usize, u64)>,
-    /// The bytes that the line gives for the batch that is tried, and by how much it was wrong for the last one.
+    /// The bytes that the line predicts for the current batch, and its error for the last one.
     expected: Option<f64>,
     wrong_by: Option<f64>,
     /// The largest batch that fits, and the smallest that does not.
@@ -24,11 +24,11 @@ pub(super) struct Search {
     left: usize,
 }
 
-/// Batches that a search tries at most.
+/// The most batches that a search tries.
 const MOST_TRIED: usize = 8;
 
 impl Search {
-    /// A search that begins at a row of the table.
+    /// A search that starts from a row of the table.
     pub(super) fn new(row: &Row) -> Search {
         let mut search = Search {
             unit: row.chips,
@@ -45,14 +45,15 @@ impl Search {
         search
     }
 
-    /// Bytes of no batch, and of each sequence.
+    /// The bytes without a batch, and per sequence.
     fn line(&self) -> (f64, f64) {
         let fixed = self.fixed as f64;
         let through = |n: usize, bytes: u64| (fixed, (bytes as f64 - fixed).max(1.0) / n as f64);
         match self.points[..] {
             [(n, bytes), (other, of_other), ..] => {
                 let slope = (bytes as f64 - of_other as f64) / (n as f64 - other as f64);
-                // Of a batch that takes no more than a smaller one, as where one of them was compiled in full, the one alone counts.
+                // If a larger batch takes no more than a smaller one, as when only one was compiled at full effort, only the last one
+                // counts.
                 if slope > 0.0 { (bytes as f64 - slope * n as f64, slope) } else { through(n, bytes) }
             }
             [(n, bytes)] => through(n, bytes),
@@ -81,7 +82,7 @@ impl Search {
         Some(guess.saturating_mul(self.unit))
     }
 
-    /// Takes what was found.
+    /// Records a result.
     fn tried(&mut self, row: &Row) {
         if let Some(peak) = row.peak {
             self.wrong_by = self.expected.take().map(|expected| (peak as f64 - expected).abs());
@@ -96,8 +97,8 @@ impl Search {
         }
     }
 
-    /// The largest batch that was found to fit, by rows from this function. A batch of which nothing is found, as the compiler or the
-    /// trace fails, ends the search; why comes with it.
+    /// The largest batch that fits, according to rows computed by `row`. If the compiler or the trace fails for a batch, the search ends,
+    /// and the reason is returned too.
     pub(super) fn run(mut self, mut row: impl FnMut(usize) -> Result<Row>) -> (Option<usize>, Option<String>) {
         let mut failure = None;
         while let Some(batch) = self.next() {
@@ -133,7 +134,7 @@ mod tests {
     fn a_search_finds_the_largest_batch() {
         for (unit, batch) in [(1, 8), (8, 8), (4, 400), (1, 1)] {
             for largest in [1, 7, 8, 23, 24, 25, 100, 1000] {
-                // 1,000 bytes fixed, 10 for each sequence, and 3 for each square: not quite a line.
+                // 1,000 bytes fixed, 10 per sequence, and a quadratic term: not quite a line.
                 let bytes = |n: usize| 1000 + 10 * n as u64 + (n * n / 300) as u64;
                 let row = |batch: usize| Row {
                     fits: bytes(batch) <= bytes(largest),
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Temporaries that do not depend on the batch are not known before: one batch gives them, and the next one is the answer.
+    /// Temporaries that do not depend on the batch are unknown at first: one batch reveals them, and the next is the answer.
     #[test]
     fn a_line_needs_two_compilations() {
         let row = |batch: usize| {
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!((found, tried), ((Some(1034), None), vec![84, 1034]));
     }
 
-    /// What does not fit at the fast level is compiled in full, where it takes less: the two are not on one line.
+    /// A step that does not fit at the fast level is compiled at full effort, which takes less memory: the two are not on one line.
     #[test]
     fn a_line_that_falls_is_not_followed() {
         const MIB: u64 = 1 << 20;
@@ -184,7 +185,7 @@ mod tests {
         assert!(tried.iter().all(|&batch| batch < 200), "{tried:?}");
     }
 
-    /// A failure says nothing of the memory: larger batches are not tried, and smaller ones are no answer.
+    /// A failure says nothing about memory: larger batches are not tried, and smaller ones are not the answer.
     #[test]
     fn a_search_ends_at_a_failure() {
         let row =

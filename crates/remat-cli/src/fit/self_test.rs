@@ -1,4 +1,4 @@
-//! `remat fit --self-test`: whether each target compiles, and whether what is found can be right.
+//! `remat fit --self-test`: checks that each target compiles, and that the results are plausible.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use super::place::Place;
 use super::row::Row;
 use super::step::{Optimizer, Step};
 
-/// What small steps are compiled for: every chip of the table, several of one kind, and this machine.
+/// The targets of small steps: every chip of the table, several of one kind, and this machine.
 const TARGETS: [&str; 11] =
     ["cpu", "xla-cpu", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v5e:2x4", "h100", "h200", "b200", "h100:8"];
 
-/// By how much the temporaries of a compiler may differ from those that the native engine plans for the same program, either way.
-/// Compilers fuse, pad and order as their chips want, so that this bounds mistakes of another kind: a loop whose residuals are counted
-/// once, a step that lost its policy, bytes of another chip.
+/// The largest factor by which the temporaries of a compiler may differ from the native engine's plan of the same program. Compilers fuse,
+/// pad and order for their chips, so this only detects gross mistakes: a loop whose residuals are counted once, a step that lost its
+/// policy, bytes of another chip.
 const APART: f64 = 4.0;
 
-/// Steps of models whose peak on each chip is known, in GiB, at `fast`: those of the page of `docs/FITTING.md`, of which the first is 0.03 above JAX's.
+/// Steps with a known peak on each chip, in GiB, at `fast`: those of `docs/FITTING.md`. The first is 0.03 above JAX's.
 const KNOWN: [(&str, &str, f64); 3] = [
     ("tpu-v5e:2x4", "Names(qkv, attn)", 9.79),
     ("tpu-v5e:2x4", "SaveAndOffloadNames((), (qkv, attn), host)", 6.30),
@@ -34,7 +34,8 @@ const KNOWN: [(&str, &str, f64); 3] = [
 /// Runs all checks and prints a line for each.
 ///
 /// # Errors
-/// An exit code, which is not zero, if a check fails or could not be made, as where a plugin is missing; if the output cannot be written.
+/// An exit code other than zero if a check fails or cannot be made, for example because a plugin is missing; if the output cannot be
+/// written.
 pub(super) fn run(out: &mut impl Write) -> Result<()> {
     writeln!(out, "remat {} fit --self-test\n", env!("CARGO_PKG_VERSION"))?;
     for platform in Platform::ALL {
@@ -59,7 +60,7 @@ pub(super) fn run(out: &mut impl Write) -> Result<()> {
     if failed == 0 { Ok(()) } else { Err(Exit(1).into()) }
 }
 
-/// The version of a plugin, or why there is none.
+/// The version of a plugin, or the reason if there is none.
 fn plugin(platform: Platform) -> String {
     if let Err(error) = Plugin::path_of(platform) {
         return format!("MISSING: {}", error.message());
@@ -82,7 +83,7 @@ struct Checks<'a, W> {
 }
 
 impl<W: Write> Checks<'_, W> {
-    /// Makes a check, which gives what it found, or why that cannot be right.
+    /// Makes a check, which returns its findings, or the reason why they cannot be right.
     fn check(&mut self, name: &str, check: impl FnOnce() -> Result<String>) -> Result<()> {
         let started = Instant::now();
         let found = check();
@@ -93,7 +94,7 @@ impl<W: Write> Checks<'_, W> {
             Ok(found) => writeln!(self.out, "ok      {name}: {found} ({seconds:.0} s)")?,
             Err(error) => writeln!(self.out, "FAILED  {name}: {error:#} ({seconds:.0} s)")?,
         }
-        // Checks take minutes, and the one who waits sees how far they are.
+        // Checks take minutes, and the user should see the progress.
         Ok(self.out.flush()?)
     }
 }
@@ -102,14 +103,14 @@ fn options() -> AheadOptions {
     AheadOptions { effort: Effort::Fast, time_limit: Duration::from_secs(600), ..AheadOptions::default() }
 }
 
-/// The place of a target, where its compiler is there.
+/// The place of a target, if its compiler is installed.
 fn place(target: &str) -> Result<Place> {
     let place = Place::read(target)?.into_iter().next().ok_or_else(|| anyhow!("there is no target `{target}`"))?;
     place.expect_compiler()?;
     Ok(place)
 }
 
-/// A row in which the compiler has done its work.
+/// The row of a successful compilation.
 fn row(place: &Place, step: &Step, policy: Option<&Policy>, options: &AheadOptions) -> Result<Row> {
     let row = place.row(step, policy, options)?;
     ensure!(!row.is_failed, "{}", row.error.unwrap_or_default());
@@ -134,7 +135,7 @@ fn small_step(chips: usize) -> Step {
     Step { config, dtype: DType::Bf16, optimizer: Optimizer::Adamw, batch: 8, context: 512, chips }
 }
 
-/// A small step is compiled, fits, saves memory by a policy, and takes about what the native engine plans.
+/// A small step compiles, fits, saves memory with a policy, and takes about what the native engine plans.
 fn small(target: &str) -> Result<String> {
     let place = place(target)?;
     let step = small_step(place.chips());
@@ -156,7 +157,7 @@ fn small(target: &str) -> Result<String> {
     Ok(found)
 }
 
-/// What does not fit is said not to, with the bytes that it needs.
+/// A step that does not fit is reported as such, with the bytes that it needs.
 fn too_large(target: &str) -> Result<String> {
     let place = place(target)?;
     let config = Config::read("llama-8b")?;
@@ -169,7 +170,7 @@ fn too_large(target: &str) -> Result<String> {
     Ok(format!("{} do not fit in {}", readable(peak), readable(row.capacity)))
 }
 
-/// A compiler that takes too long is ended, and is a row with an error.
+/// A compiler that takes too long is ended, which is a row with an error.
 fn too_long() -> Result<String> {
     let place = place("tpu-v5e")?;
     let options = AheadOptions { time_limit: Duration::from_millis(50), ..options() };
@@ -179,7 +180,7 @@ fn too_long() -> Result<String> {
     Ok(error)
 }
 
-/// The step of `docs/FITTING.md` takes no more than it did.
+/// The step of `docs/FITTING.md` takes no more than before.
 fn known(target: &str, policy: &str, most: f64) -> Result<String> {
     let place = place(target)?;
     let config = Config::read("decoder-3b")?;

@@ -14,15 +14,15 @@ use remat::{
 use super::config::Config;
 use super::decoder::{Batch, Decoder};
 
-/// What a step does with the gradient.
+/// How a step uses the gradient.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Optimizer {
-    /// Nothing: it is a result of the step
+    /// No update: the gradient is a result of the step
     None,
-    /// Gradient descent, without a state
+    /// Gradient descent without a state
     Sgd,
-    /// AdamW, with two averages for each parameter
+    /// AdamW with two moments per parameter
     Adamw,
 }
 
@@ -34,7 +34,7 @@ enum State {
     Adamw(Box<Moments<Decoder>>),
 }
 
-/// All that a step takes.
+/// The arguments of a step.
 #[derive(Clone, Tree)]
 struct Arguments {
     model: Decoder,
@@ -42,10 +42,10 @@ struct Arguments {
     batch: Batch,
 }
 
-/// What it gives: the loss, the new model (or the gradient) and the new state.
+/// The results of a step: the loss, the new model (or the gradient) and the new state.
 type Results = (Tensor, Decoder, State);
 
-/// The choices of a step besides the policy.
+/// The options of a step besides the policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) config: Config,
@@ -53,7 +53,7 @@ pub(crate) struct Step {
     pub(crate) optimizer: Optimizer,
     pub(crate) batch: usize,
     pub(crate) context: usize,
-    /// The chips over which everything is cut.
+    /// The number of chips over which everything is cut.
     pub(crate) chips: usize,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Parts {
 pub(crate) struct Traced {
     pub(crate) jaxpr: Arc<Jaxpr>,
     pub(crate) parts: Parts,
-    /// The memory of arguments is given to results.
+    /// Whether results take the memory of arguments.
     pub(crate) donates: bool,
 }
 
@@ -87,7 +87,7 @@ impl Step {
     /// The program of a step under a policy.
     ///
     /// # Errors
-    /// What does not fit, of sizes or of the policy.
+    /// If sizes or the policy do not fit.
     pub(crate) fn trace(&self, policy: Option<&Policy>) -> Result<Traced> {
         let arguments = self.arguments()?;
         let lowered = self.jit(policy, &arguments)?.lower(&arguments)?;
@@ -102,7 +102,7 @@ impl Step {
     /// The number of parameters.
     ///
     /// # Errors
-    /// If the sizes of the model are none.
+    /// If the sizes of the model are not valid.
     pub(crate) fn parameters(&self) -> remat::Result<u64> {
         let model = Decoder::shape_only(&self.config, self.dtype);
         leaves(&model).iter().map(|(_, leaf)| Ok(leaf.size()? as u64)).sum()
@@ -163,8 +163,8 @@ impl Step {
         leaves(tree).iter().map(|(_, leaf)| spec(leaf)).collect()
     }
 
-    /// The axis along which an array of this shape is cut: of a batch the first; of weights the largest that the chips divide, and of
-    /// stacked ones not that of the layers.
+    /// The axis along which an array of this shape is cut: the first for a batch; for weights the largest that the chips divide, other than
+    /// a stack's axis of layers.
     fn cut(&self, shape: &[usize]) -> Option<usize> {
         let is_batch = shape == [self.batch, self.context];
         let is_stacked = shape.first() == Some(&self.config.layers);
@@ -186,7 +186,7 @@ impl Step {
     }
 }
 
-/// The axis of the mesh, over which everything is cut.
+/// The name of the mesh axis over which everything is cut.
 const AXIS: &str = "data";
 
 #[cfg(test)]

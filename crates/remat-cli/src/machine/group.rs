@@ -1,4 +1,4 @@
-//! Limits of memory that control groups of Linux set, as those of containers and of batch systems.
+//! Memory limits of Linux control groups, such as those of containers and batch systems.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// The memory of a control group.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Memory {
-    /// The most bytes that its processes may have.
+    /// The most bytes that its processes may use.
     pub(super) limit: usize,
-    /// Those that they have, without copies of files that nobody reads.
+    /// The bytes that they use, without cached files that are not in use.
     pub(super) used: usize,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct Memory {
 struct Names {
     limit: &'static str,
     used: &'static str,
-    /// The line of `memory.stat` with the bytes of files that are given up first.
+    /// The line of `memory.stat` with the bytes of cached files that are evicted first.
     files: &'static str,
 }
 
@@ -24,13 +24,13 @@ const FIRST: Names =
     Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", files: "total_inactive_file " };
 const SECOND: Names = Names { limit: "memory.max", used: "memory.current", files: "inactive_file " };
 
-/// The groups of this process that limit its memory, from its own to the outermost that can be seen; `root` is that of the file system.
+/// The groups that limit the memory of this process, from its own to the outermost visible one; `root` is the root of the file system.
 pub(super) fn of_this_process(root: &Path) -> Vec<Memory> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounted = root.join("sys/fs/cgroup");
     let mut found = Vec::new();
     for line in groups.lines() {
-        // A number, the kinds of resources, and the path of the group; the second version has one path for all kinds.
+        // A number, the kinds of resources, and the path of the group; version 2 has one path for all kinds.
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { continue };
         let (top, names) = match kinds {
@@ -38,7 +38,7 @@ pub(super) fn of_this_process(root: &Path) -> Vec<Memory> {
             kinds if kinds.split(',').any(|kind| kind == "memory") => (mounted.join("memory"), FIRST),
             _ => continue,
         };
-        // In a container the path may be that of the host, and its own group the outermost that is mounted.
+        // In a container the path may be that of the host, and the container's group the outermost one that is mounted.
         let own: PathBuf = top.join(path.trim_start_matches('/'));
         found.extend(own.ancestors().take_while(|group| group.starts_with(&top)).filter_map(|group| names.read(group)));
     }
@@ -46,7 +46,7 @@ pub(super) fn of_this_process(root: &Path) -> Vec<Memory> {
 }
 
 impl Names {
-    /// The memory of a group; nothing where there is no limit.
+    /// The memory of a group; `None` if there is no limit.
     fn read(&self, group: &Path) -> Option<Memory> {
         let text = |name: &str| fs::read_to_string(group.join(name)).ok();
         let number = |text: &str| text.trim().parse::<usize>().ok();
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(groups(&files), [(8000, 2000), (6000, 0)]);
     }
 
-    /// The path is that of the host, and what is mounted is the container's group.
+    /// The path is that of the host, and the mounted group is the container's.
     #[test]
     fn the_group_of_a_container_is_the_one_that_is_mounted() {
         let files = [

@@ -8,17 +8,18 @@ use std::path::Path;
 use remat::tree::leaves;
 use remat::{Cpu, Device, JitOptions, Result, Tree};
 
-/// The bytes of memory that this process may have, where Linux tells: those of the machine, or of its control group, as in a container, where that has fewer.
+/// The bytes of memory that this process may use, if Linux reports them: those of the machine, or of its control group (as in a container),
+/// if that has fewer.
 pub(crate) fn memory() -> Option<usize> {
     least(field("MemTotal:"), |group| group.limit)
 }
 
-/// The bytes of memory that new programs can have without swapping, where Linux tells; also of its control group.
+/// The bytes of memory available to new programs without swapping, if Linux reports them; also limited by the control group.
 pub(crate) fn available() -> Option<usize> {
     least(field("MemAvailable:"), |group| group.limit.saturating_sub(group.used))
 }
 
-/// The least of what the machine has and what its control groups have, of which there are several within each other.
+/// The smallest of the machine's value and those of its nested control groups.
 fn least(machine: Option<usize>, of_group: impl Fn(&group::Memory) -> usize) -> Option<usize> {
     let groups = group::of_this_process(Path::new("/"));
     machine.map(|bytes| groups.iter().map(of_group).fold(bytes, usize::min))
@@ -31,8 +32,8 @@ fn field(name: &str) -> Option<usize> {
     Some(kib * 1024)
 }
 
-/// Options of functions that run where a model lives, and are compiled only if they fit into the memory of this machine, if that is
-/// where it lives. A limit that the environment sets holds instead.
+/// Options of functions that run on the device of a model. If that is this machine, they are compiled only if they fit in its memory. A
+/// limit in the environment takes precedence.
 ///
 /// # Errors
 /// The error of a failed weight.

@@ -1,4 +1,4 @@
-//! What a model is built of, and its sizes.
+//! The architecture of a model, and its sizes.
 
 use std::fmt;
 use std::fs;
@@ -14,11 +14,11 @@ use serde::Serialize;
 /// The tokens of a text without a tokenizer: its bytes.
 const BYTES: usize = 256;
 
-/// Models of known sizes. What is called `tiny` is ours, and learns bytes.
+/// Models of known sizes. Those named `tiny` are our own, and learn bytes.
 const KNOWN: [&str; 9] =
     ["gpt2-tiny", "llama-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-1b", "llama-3b", "llama-8b"];
 
-/// Sizes in place of those that the model of a name has.
+/// Sizes that replace those of a named model.
 #[derive(Clone, Copy, PartialEq, Debug, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Sizes {
@@ -31,21 +31,21 @@ pub(crate) struct Sizes {
     /// Attention heads; must divide the width [default: those of the model; 4 of gpt2-tiny]
     #[arg(long, value_parser = up_to(1 << 20))]
     pub(crate) heads: Option<usize>,
-    /// Heads of keys and values, of a llama; must divide the heads [default: those of the model]
+    /// Heads of keys and values, for a llama; must divide the heads [default: those of the model]
     #[arg(long, value_parser = up_to(1 << 20))]
     pub(crate) kv_heads: Option<usize>,
-    /// Hidden features of the MLP of a block [default: those of the model; by the width where that is given]
+    /// Hidden features of the MLP of a block [default: those of the model, or from the width if that is given]
     #[arg(long, value_parser = up_to(1 << 24))]
     pub(crate) hidden: Option<usize>,
-    /// Tokens of the vocabulary [default: those of the model; 256 of gpt2-tiny, which are bytes]
+    /// Vocabulary size [default: that of the model; 256 of gpt2-tiny, which are bytes]
     #[arg(long, value_parser = up_to(1 << 24))]
     pub(crate) vocab: Option<usize>,
-    /// Sequence length in tokens [default: what the model is made for, up to 1024; 64 of gpt2-tiny]
+    /// Sequence length in tokens [default: that of the model, up to 1024; 64 of gpt2-tiny]
     #[arg(long, value_parser = up_to(1 << 24))]
     pub(crate) context: Option<usize>,
 }
 
-/// The family of a model, and its configuration as Hugging Face has it.
+/// The family of a model, and its configuration in Hugging Face's form.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Architecture {
     Gpt2(Gpt2Config),
@@ -53,10 +53,10 @@ pub(crate) enum Architecture {
 }
 
 impl Architecture {
-    /// The model of this name, or that of a `config.json` or of the folder that has one, with other sizes where they are given.
+    /// The model of this name, or that of a `config.json` or its folder, with other sizes if they are given.
     ///
     /// # Errors
-    /// If there is no such model, or a size is not one of its family.
+    /// If there is no such model, or a size does not belong to its family.
     pub(crate) fn named(name: &str, sizes: &Sizes) -> Result<Architecture> {
         if let Some(architecture) = known(name) {
             return architecture.resized(sizes, name.ends_with("-tiny"));
@@ -71,7 +71,7 @@ impl Architecture {
         Architecture::read(&path)?.resized(sizes, false)
     }
 
-    /// That of a `config.json`.
+    /// The architecture in a `config.json`.
     ///
     /// # Errors
     /// If it cannot be read; as [`Architecture::from_json`].
@@ -83,7 +83,7 @@ impl Architecture {
     /// The configuration in the text of a `config.json`.
     ///
     /// # Errors
-    /// If it is not one, or of a family that there is not.
+    /// If it is not one, or of an unknown family.
     pub(crate) fn from_json(source: &Path, text: &str) -> Result<Architecture> {
         let shown = source.display();
         let value: serde_json::Value = serde_json::from_str(text).with_context(|| shown.to_string())?;
@@ -111,7 +111,7 @@ impl Architecture {
         }
     }
 
-    /// The length of the sequences that the model is made for.
+    /// The sequence length of the model.
     pub(crate) fn context(&self) -> usize {
         match self {
             Architecture::Gpt2(config) => config.n_positions,
@@ -119,10 +119,10 @@ impl Architecture {
         }
     }
 
-    /// The same family with other sizes where they are given. Models of ours draw their weights for their width.
+    /// The same family with other sizes if they are given. Our own models draw their weights for their width.
     ///
     /// # Errors
-    /// If a size is not one of the family.
+    /// If a size does not belong to the family.
     fn resized(self, sizes: &Sizes, is_ours: bool) -> Result<Architecture> {
         Ok(match self {
             Architecture::Gpt2(config) => {
@@ -165,14 +165,14 @@ impl Architecture {
     }
 }
 
-/// The standard deviation of the weights of our own small models: that of GPT-2 at its width. Source: Nguyen and Salazar, "Transformers
-/// without tears", 2019.
+/// The standard deviation of the weights of our own small models: that of GPT-2, scaled to their width. Source: Nguyen and Salazar,
+/// "Transformers without tears", 2019.
 fn deviation(width: usize) -> f64 {
     (0.4 / width.max(1) as f64).sqrt()
 }
 
-/// The hidden features of a gated MLP: two thirds of four times the width, so that it has the weights of one without a gate, in
-/// multiples of 32. Source: Touvron et al., "LLaMA", 2023.
+/// The hidden features of a gated MLP: two thirds of four times the width, in multiples of 32, so that it has as many weights as an MLP
+/// without a gate. Source: Touvron et al., "LLaMA", 2023.
 fn gated(width: usize) -> usize {
     (width * 8).div_ceil(3).next_multiple_of(32)
 }
@@ -275,7 +275,7 @@ mod tests {
     fn other_sizes_take_the_place_of_those_of_the_name() {
         let sizes = Sizes { width: Some(24), heads: Some(3), vocab: Some(300), ..Sizes::default() };
         let Architecture::Llama(config) = Architecture::named("llama-tiny", &sizes).unwrap() else { panic!() };
-        // Two heads of keys do not divide three.
+        // Two key heads do not divide three heads.
         assert_eq!((config.num_key_value_heads, config.intermediate_size, config.vocab_size), (None, 64, 300));
         let Architecture::Llama(config) = Architecture::named("llama-3b", &Sizes::default()).unwrap() else { panic!() };
         assert_eq!(config.intermediate_size, 8192);

@@ -35,12 +35,12 @@ impl Decoder for Model {
     }
 }
 
-/// A model that writes the first tokens of its vocabulary alone: a vocabulary may be larger than that of the tokenizer, and the others mean
-/// nothing.
+/// A model that writes only the first tokens of its vocabulary, which may be larger than that of the tokenizer; the other tokens have no
+/// meaning.
 #[derive(Clone, Tree)]
 pub(crate) struct Narrowed {
     pub(crate) model: Model,
-    /// The tokens that it may write, one at least.
+    /// The number of tokens that it may write; at least one.
     pub(crate) vocabulary: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The language model that the commands train, evaluate and sample: one of the library's, of the sizes of an [`Architecture`].
+//! The language model that the commands train, evaluate and sample: one of the library's, with the sizes of an [`Architecture`].
 
 mod architecture;
 mod decode;
@@ -11,7 +11,7 @@ pub(crate) use decode::Narrowed;
 
 use crate::data::Batch;
 
-/// A model of one of the families that there are.
+/// A model of one of the families.
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there are a few models at a time, and their tensors are shared")]
 pub(crate) enum Model {
@@ -19,7 +19,7 @@ pub(crate) enum Model {
     Llama(nn::Llama),
 }
 
-/// The paths are those of the model that there is.
+/// The paths are those of the inner model.
 impl Tree for Model {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
         match self {
@@ -36,7 +36,7 @@ impl Tree for Model {
 }
 
 impl Model {
-    /// Random weights; failed ones if the sizes do not fit each other.
+    /// A model with random weights; they are failed tensors if the sizes do not fit together.
     pub(crate) fn init(key: random::Key, architecture: &Architecture, dtype: DType) -> Model {
         match architecture {
             Architecture::Gpt2(config) => Model::Gpt2(nn::Gpt2::init(key, config, dtype)),
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// The same model with a checkpoint of this policy around each block, or without checkpoints.
+    /// The same model with this policy for a checkpoint around each block, or without checkpoints.
     pub(crate) fn with_policy(&self, policy: Option<&Policy>) -> Model {
         let mut model = self.clone();
         match &mut model {
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// The logits of the token that follows each token: `i32[batch, tokens]` to `f32[batch, tokens, vocabulary]`.
+    /// The logits of the token after each token: `i32[batch, tokens]` to `f32[batch, tokens, vocabulary]`.
     pub(crate) fn logits(&self, tokens: &Tensor) -> Tensor {
         match self {
             Model::Gpt2(model) => model.apply(tokens),
@@ -81,7 +81,7 @@ impl Model {
         }
     }
 
-    /// The mean loss of a batch, f32: the cross-entropy of the next token, in nats.
+    /// The mean loss of a batch, f32: the cross entropy of the next token, in nats.
     pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
         let logits = self.with_policy(policy).logits(&batch.tokens);
         nn::cross_entropy(&logits.to_dtype(DType::F32), &batch.targets)

@@ -9,16 +9,16 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const SIZE: (u32, u32) = (800, 400);
 
-/// Readable on white and on black.
+/// A grey that is readable on white and on black.
 const GREY: RGBColor = RGBColor(128, 128, 128);
 const RED: RGBColor = RGBColor(200, 60, 45);
 const COLORS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(230, 120, 20), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
 
-/// Points that are nearer to each other than this, in parts of the chart, have their labels one above the other.
+/// Points closer to each other than this, as a share of the chart, have their labels one above the other.
 const NEAR: (f64, f64) = (0.25, 0.045);
 
-/// An axis: what it measures, and how its numbers are written.
+/// An axis: its quantity, and the format of its numbers.
 pub(crate) struct Axis<'a> {
     pub(crate) label: &'a str,
     pub(crate) text: &'a dyn Fn(f64) -> String,
@@ -29,7 +29,7 @@ pub(crate) struct Point {
     pub(crate) x: f64,
     pub(crate) y: f64,
     pub(crate) label: String,
-    /// Points that are not filled are red rings.
+    /// Whether the point is filled; other points are red rings.
     pub(crate) is_filled: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn scatter(points: &[Point], limit: Option<f64>, x: &Axis, y: &Axis) 
     let most_x = 1.1 * most(&mut points.iter().map(|point| point.x).chain(limit)).max(1e-9);
     let most_y = 1.2 * most(&mut points.iter().map(|point| point.y)).max(1e-9);
     draw(|area| {
-        // The room at the right is for the label of the last point.
+        // The space on the right is for the label of the last point.
         let mut chart = ChartBuilder::on(area)
             .margin(10)
             .margin_right(170)
@@ -72,13 +72,13 @@ pub(crate) fn scatter(points: &[Point], limit: Option<f64>, x: &Axis, y: &Axis) 
     })
 }
 
-/// A named curve. Points whose height is not finite are left out.
+/// A named curve. Points whose height is not finite are omitted.
 pub(crate) struct Curve<'a> {
     pub(crate) name: &'a str,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Curves over a common horizontal axis; the vertical one starts at zero if `from_zero`. `None` where there is nothing to draw.
+/// Curves over a common horizontal axis; the vertical axis starts at zero if `from_zero`. `None` if there is nothing to draw.
 ///
 /// # Errors
 /// If the chart cannot be drawn.
@@ -110,7 +110,7 @@ pub(crate) fn curves(curves: &[Curve], from_zero: bool, x: &Axis, y: &Axis) -> R
         mesh(&mut chart, x, y)?;
         for (i, (name, points)) in drawn.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
-            // A single point is seen as a dot.
+            // A single point is drawn as a dot.
             let dot = if points.len() == 1 { 3 } else { 0 };
             let series = LineSeries::new(thinned(points), color.stroke_width(2)).point_size(dot);
             chart
@@ -131,7 +131,7 @@ pub(crate) fn curves(curves: &[Curve], from_zero: bool, x: &Axis, y: &Axis) -> R
     .map(Some)
 }
 
-/// At most some thousand points: of each run of neighbours the lowest and the highest, so that no peak is lost.
+/// At most a few thousand points: the lowest and the highest of each run of neighbours, so that no peak is lost.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let run = points.len().div_ceil(1000).max(1);
     let kept = points.chunks(run).flat_map(|points| {
@@ -155,7 +155,7 @@ fn draw(on: impl FnOnce(&Area) -> std::result::Result<(), Box<dyn Error>>) -> Re
     let drawn = on(&area).and_then(|()| Ok(area.present()?));
     drop(area);
     drawn.map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
-    // Its size is that of the page.
+    // The size is left to the page.
     let fixed = format!("width=\"{}\" height=\"{}\" ", SIZE.0, SIZE.1);
     Ok(svg.replacen(&fixed, "", 1))
 }

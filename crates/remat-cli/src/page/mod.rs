@@ -1,4 +1,4 @@
-//! Pages of HTML, each in one file that needs no other, with charts as SVG.
+//! Self-contained HTML pages with charts as SVG.
 
 pub(crate) mod chart;
 
@@ -18,14 +18,14 @@ pub(crate) fn row(cells: Vec<String>, chosen: bool) -> Value {
     context! { cells, chosen }
 }
 
-/// The page that a template makes of these values, whose text is escaped.
+/// Renders a template with these values; their text is escaped.
 ///
 /// # Errors
 /// If the template does not fit the values.
 pub(crate) fn render(template: &str, values: Value) -> Result<String> {
     let made = || -> std::result::Result<String, minijinja::Error> {
         let mut environment = Environment::new();
-        // A value that is missing is a defect of the page and no empty text.
+        // A missing value is a defect of the page, not an empty text.
         environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
         for (name, source) in TEMPLATES {
             environment.add_template(name, source)?;

@@ -1,4 +1,4 @@
-//! What a run leaves beside its checkpoints: its measurements as lines of JSON and as event files of TensorBoard, and a page with charts.
+//! The records of a run besides its checkpoints: measurements as lines of JSON and as TensorBoard event files, and a page with charts.
 
 mod report;
 mod series;
@@ -16,10 +16,10 @@ pub(crate) use report::Report;
 
 use tensorboard::Events;
 
-/// The file of measurements, by which the folder of a run is known.
+/// The file of measurements, which identifies the folder of a run.
 pub(crate) const METRICS: &str = "metrics.jsonl";
 
-/// The measurements of a run, as they are made.
+/// Records the measurements of a run.
 pub(crate) struct Measurements {
     path: PathBuf,
     lines: BufWriter<File>,
@@ -27,7 +27,7 @@ pub(crate) struct Measurements {
 }
 
 impl Measurements {
-    /// Those of a run in this folder that goes on after a number of steps: what was measured of later ones is dropped.
+    /// The measurements of a run in this folder that is resumed after a number of steps; those of later steps are dropped.
     ///
     /// # Errors
     /// If the files cannot be read or written.
@@ -57,7 +57,7 @@ impl Measurements {
         self.events.scalars(step.into(), numbers.iter().copied())
     }
 
-    /// Gives what was written to the system.
+    /// Flushes the written data to the system.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -67,10 +67,10 @@ impl Measurements {
     }
 }
 
-/// Writes a file in place of the one that may be there, which a kill or a full disk leaves as it was.
+/// Replaces a file atomically: a kill or a full disk leaves the old one as it was.
 ///
 /// # Errors
-/// That of the system.
+/// The error of the system.
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -78,7 +78,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// The lines of measurements up to a step: those after it are measured again.
+/// The lines of measurements up to a step; later steps are measured again.
 fn kept_lines(path: &Path, step: u32) -> std::io::Result<String> {
     #[derive(Deserialize)]
     struct Line {
@@ -91,7 +91,7 @@ fn kept_lines(path: &Path, step: u32) -> std::io::Result<String> {
         Ok(file) => {
             for line in BufReader::new(file).lines() {
                 let line = line?;
-                // A run that was killed may leave a part of a line.
+                // A killed run may leave a partial line.
                 if serde_json::from_str::<Line>(&line).is_ok_and(|line| line.step <= step) {
                     kept.push_str(&line);
                     kept.push('\n');

@@ -13,27 +13,27 @@ use super::series::{Series, smoothed};
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
 
-/// How much of the smoothed loss stays from step to step.
+/// The decay rate of the smoothed loss.
 const SMOOTHING: f64 = 0.95;
 
-/// What a page says beside the measurements.
+/// The content of a page besides the measurements.
 pub(crate) struct Report<'a> {
     /// The name of the run.
     pub(crate) title: String,
     /// The model, in a line.
     pub(crate) model: String,
-    /// The configuration, as it is written.
+    /// The configuration as text.
     pub(crate) config: String,
     /// The parts of the planned peak.
     pub(crate) parts: Vec<(String, usize)>,
-    /// The bytes that are live while each step of a training step's program runs; empty where the engine does not tell.
+    /// The live bytes while each step of the training step's program runs; empty if the engine does not report them.
     pub(crate) timeline: Vec<usize>,
     /// Text that the model wrote.
     pub(crate) sample: Option<&'a str>,
 }
 
 impl Report<'_> {
-    /// Writes the page into the folder of the run, with the measurements that are there.
+    /// Writes the page into the folder of the run, with the measurements so far.
     ///
     /// # Errors
     /// If the measurements cannot be read, a chart cannot be drawn, or the page cannot be written.
@@ -108,9 +108,9 @@ mod tests {
         assert_eq!(html.matches("<svg").count(), 4);
         assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
         assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
-        // A page needs no other file.
+        // A page is self-contained.
         assert!(!html.contains("src=") && !html.contains("href="), "{html}");
-        // A run of which nothing was measured has a page too.
+        // A run without measurements has a page too.
         let html = page("", None);
         assert!(html.matches("<svg").count() == 1 && !html.contains("What the model writes"), "{html}");
     }

@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
-/// The numbers of a run by name, each with the steps that it was measured at.
+/// The numbers of a run by name, each with the steps at which it was measured.
 #[derive(Default)]
 pub(super) struct Series(BTreeMap<String, Vec<(f64, f64)>>);
 
 impl Series {
-    /// The numbers of a file with an object in each line, whose `step` says when they were measured. What is not a number is left out, and so is
-    /// a line that was not written as a whole.
+    /// The numbers in a file with one object per line, whose `step` is the step of the measurement. Values that are not numbers and
+    /// incomplete lines are skipped.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -38,7 +38,7 @@ impl Series {
     }
 }
 
-/// Each number averaged with those before it, of which every step forgets a part: one batch is easier than another.
+/// Exponential moving averages of the numbers, since some batches are easier than others.
 pub(super) fn smoothed(points: &[(f64, f64)], kept: f64) -> Vec<(f64, f64)> {
     let (mut sum, mut weight) = (0.0, 0.0);
     let finite = points.iter().filter(|(_, value)| value.is_finite());

@@ -18,8 +18,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// A new file in this folder, which is made where it is missing. Readers drop what earlier files have of steps from `first` on: a run
-    /// that goes on from a checkpoint measures them again.
+    /// A new file in this folder, which is created if it is missing. Readers drop the content of earlier files from step `first` on, since
+    /// a resumed run measures these steps again.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -58,7 +58,7 @@ impl Events {
         self.write(&event(since_epoch(), step, |bytes| nested(5, bytes, summary)))
     }
 
-    /// Gives what was written to the system.
+    /// Flushes the written data to the system.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -73,12 +73,12 @@ impl Events {
     }
 }
 
-/// A checksum that may itself be in data which have a checksum.
+/// A checksum in a form that may itself be part of data with a checksum.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// A `tensorflow.Event` at this time, with what `rest` adds.
+/// A `tensorflow.Event` at this time, with the fields that `rest` adds.
 fn event(seconds: f64, step: u64, rest: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     double::encode(1, &seconds, &mut bytes);
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_format() {
-        // The length and checksums of the first record that every reader of version 2 accepts are fixed by the format; the value is that
-        // of TensorFlow's own test of the masked sum of an empty text.
+        // The format fixes the length and checksums of the first record that readers of version 2 accept; the value is that of TensorFlow's
+        // own test of the masked checksum of an empty text.
         assert_eq!(u32::from_le_bytes(masked(b"")), 0xa282_ead8);
         // CRC-32C of "123456789" is 0xe3069283 by RFC 3720.
         let sum = 0xe306_9283u32;

@@ -1,4 +1,4 @@
-//! The steps of a run, with what is done beside them.
+//! The steps of a run, and the work between them.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::model::Model;
 use crate::run::{Run, State};
 use crate::sample::Samples;
 
-/// The programs of a run. On the native engine they have one block of memory between them, so that none needs memory beside another: the plan counts
-/// on it.
+/// The programs of a run. On the native engine they share one block of memory, so that they need no memory beside each other; the plan
+/// relies on this.
 pub(super) struct Programs<'a> {
     job: &'a Job<'a>,
     options: JitOptions,
@@ -28,17 +28,17 @@ pub(super) struct Programs<'a> {
     finite: Jitted<Model, remat::Result<Tensor>, fn(&Model) -> remat::Result<Tensor>>,
 }
 
-/// A run whose steps are done.
+/// A finished run.
 pub(super) struct Ended {
     pub(super) state: State,
-    /// The folder that it is saved in.
+    /// The folder in which it is saved.
     pub(super) folder: PathBuf,
     pub(super) steps: u32,
     pub(super) seconds: f64,
 }
 
 impl<'a> Programs<'a> {
-    /// Those that train models like this one.
+    /// The programs for training models like this one.
     ///
     /// # Errors
     /// The error of a failed weight.
@@ -65,7 +65,7 @@ impl<'a> Programs<'a> {
         Ok(self.held_out.of(model)?)
     }
 
-    /// What the model writes after the beginning of the held-out text, at a step, or at the end.
+    /// A sample that continues the beginning of the held-out text, at a step, or at the end.
     ///
     /// # Errors
     /// The first error of the model.
@@ -75,7 +75,7 @@ impl<'a> Programs<'a> {
         self.samples.write(model, tokenizer, batches.prompt(), config.sample, key)
     }
 
-    /// Trains from a state on, and saves what comes of it.
+    /// Trains from a state on, and saves the results.
     ///
     /// # Errors
     /// The first error of a step; if the loss or the parameters are not finite, the run is stopped, or it cannot be saved.
@@ -122,7 +122,7 @@ impl<'a> Programs<'a> {
         Ok(Ended { state, folder, steps, seconds })
     }
 
-    /// Shows and keeps what is known after a step, with the loss of held-out text where it is due.
+    /// Shows and records the measurements of a step, with the held-out loss if it is due.
     ///
     /// # Errors
     /// If the loss is not finite; the first error of the model; if something cannot be written.
@@ -163,7 +163,7 @@ impl<'a> Programs<'a> {
     /// Saves a state whose parameters are finite.
     ///
     /// # Errors
-    /// If they are not, or it cannot be saved.
+    /// If they are not finite, or the state cannot be saved.
     fn save(&self, state: &State, folder: &mut Run) -> Result<()> {
         if !self.finite.call(state.model.clone())?.item::<bool>()? {
             let (step, last) = (state.step, folder.last_checkpoint());
@@ -173,7 +173,7 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// Whether what is done every so many steps is done after this one. At the end it is done anyway.
+/// Whether a periodic task is due after this step. At the end it is done in any case.
 fn is_due(every: u32, step: u32, last: u32) -> bool {
     every > 0 && step.is_multiple_of(every) && step < last
 }

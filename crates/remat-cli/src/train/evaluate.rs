@@ -1,4 +1,4 @@
-//! The loss of text that is not trained on.
+//! The held-out loss.
 
 use remat::{JitOptions, Jitted, Result, Tensor, jit_with};
 
@@ -15,7 +15,7 @@ pub(crate) fn mean_loss(model: &Model, tests: impl IntoIterator<Item = Result<Ba
     mean(&program(&machine::options(model)?, |model, batch| model.loss(batch, None)), model, tests)
 }
 
-/// The loss of held-out text while a model is trained, by one program.
+/// The held-out loss during training, computed by one program.
 pub(super) struct HeldOut<'a> {
     loss: Loss<'a>,
     tests: Vec<Batch>,
@@ -25,7 +25,7 @@ pub(super) struct HeldOut<'a> {
 type Loss<'a> = Jitted<(Model, Batch), Tensor, Box<dyn Fn(&(Model, Batch)) -> Tensor + 'a>>;
 
 impl<'a> HeldOut<'a> {
-    /// That of these batches, in the dtype of the step.
+    /// The held-out loss on these batches, in the dtype of the step.
     pub(super) fn new(options: &JitOptions, step: &'a Step, tests: Vec<Batch>) -> HeldOut<'a> {
         HeldOut { loss: program(options, move |model, batch| step.loss(model, batch, None)), tests }
     }
@@ -38,7 +38,7 @@ impl<'a> HeldOut<'a> {
         mean(&self.loss, model, self.tests.iter().cloned().map(Ok))
     }
 
-    /// The most bytes that are live while the loss of a batch is computed, those of model and batch included.
+    /// The most bytes that are live while the loss of a batch is computed, including model and batch.
     ///
     /// # Errors
     /// The first error of the model.
@@ -52,7 +52,7 @@ fn program<'a>(options: &JitOptions, loss: impl Fn(&Model, &Batch) -> Tensor + '
     jit_with(options, loss)
 }
 
-/// The mean of the loss of each token.
+/// The mean of the loss per token.
 ///
 /// # Errors
 /// The first error of a batch or of the loss.

@@ -1,4 +1,4 @@
-//! Bounds of memory, and what would make a run fit.
+//! Memory limits, and changes with which a run would fit.
 
 use std::fmt::Write;
 
@@ -12,17 +12,17 @@ use crate::config::{Config, OptimizerName};
 use crate::machine;
 use crate::policy::LISTED;
 
-/// A bound of memory.
+/// A memory limit.
 pub(super) struct Limit {
     bytes: usize,
-    /// What the process takes already, where the bound is one of the process.
+    /// The bytes that the process takes already, if the limit applies to the process.
     beside: usize,
-    /// What it is called.
+    /// The name of the limit.
     name: &'static str,
 }
 
 impl Limit {
-    /// That of the configuration, else of the environment, else the memory of the machine.
+    /// The limit of the configuration, or else of the environment, or else the memory of the machine.
     pub(super) fn of(config: &Config) -> Option<Limit> {
         if let Some(bytes) = config.limit() {
             return Some(Limit { bytes, beside: resident::now().unwrap_or(0), name: "the memory limit" });
@@ -43,10 +43,10 @@ impl Limit {
         self.beside.saturating_add(bytes) <= self.bytes
     }
 
-    /// Fails unless a run fits; then what would make it fit is written.
+    /// Fails unless a run fits, and then prints the changes with which it would fit.
     ///
     /// # Errors
-    /// By how much it does not fit, and the change that makes it fit at the least cost.
+    /// By how much it does not fit, and the cheapest change with which it does.
     pub(super) fn check(&self, plan: &Plan, of: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
         if self.fits(plan.total()) {
             return Ok(());
@@ -95,17 +95,17 @@ impl Limit {
     }
 }
 
-/// A change of a configuration, and what a run needs with it.
+/// A change of a configuration, and the memory of a run with it.
 struct Change {
     flags: String,
     total: usize,
-    /// As a share of those of the step as it is.
+    /// The additional operations, as a share of those of the unchanged step.
     more_operations: f64,
-    /// Whether the losses are the same, but for rounding.
+    /// Whether the losses stay the same up to rounding.
     keeps_results: bool,
 }
 
-/// Changes that take less memory, those with the same results first.
+/// Changes that need less memory, those with the same results first.
 ///
 /// # Errors
 /// As [`Plan::of`].

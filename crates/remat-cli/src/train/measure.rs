@@ -14,20 +14,20 @@ use crate::data::Batch;
 use crate::model::Architecture;
 use crate::run::State;
 
-/// What was measured of a configuration.
+/// The measurements of a configuration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// The median time of a step.
     pub(crate) seconds: f64,
     pub(crate) tokens_per_second: f64,
-    /// The peak of a step that the native engine planned, in bytes: model, state of the optimizer and batch with it. `None` on other devices,
-    /// whose compilers plan.
+    /// The peak of a step as planned by the native engine, in bytes, including model, optimizer state and batch. `None` on other devices,
+    /// whose own compilers plan.
     pub(crate) planned: Option<usize>,
-    /// By how many bytes the process grew at most: its program and its libraries are not counted. `None` where the system does not tell.
+    /// The growth of the process at its peak, in bytes, without its code and libraries. `None` if the system does not report it.
     pub(crate) resident: Option<usize>,
 }
 
-/// The model that a configuration trains, which may be that of another run.
+/// The architecture that a configuration trains, which may be that of another run.
 ///
 /// # Errors
 /// If there is no such model.
@@ -35,7 +35,7 @@ pub(crate) fn architecture(config: &Config) -> Result<Architecture> {
     Origin::of(config)?.architecture(config)
 }
 
-/// Trains for one step, then for as many as are timed, on random tokens.
+/// Trains on random tokens for one step, then for the timed steps.
 ///
 /// # Errors
 /// If the configuration has no model or policy, or the first error of a step.

@@ -34,13 +34,13 @@ use prepare::{Job, Planned, Resumed};
 /// Arguments of `remat train`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A file with settings, whose keys are the names of the flags below; a flag overrides the file
+    /// A TOML file with settings, whose keys are the names of the flags below; a flag overrides the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Instead of training, print the configuration as such a file
+    /// Print the configuration as such a file instead of training
     #[arg(long)]
     print_config: bool,
-    /// Go on with the run of this folder, with its model, text and seed
+    /// Resume the run in this folder, with its model, text and seed
     #[arg(long, value_name = "FOLDER")]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -48,10 +48,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The configuration: of the run that goes on, else the defaults; with the settings of the file, then the flags.
+    /// The configuration: that of the resumed run or the defaults, with the settings of the file, then the flags.
     ///
     /// # Errors
-    /// What is wrong with a setting, and where it stands.
+    /// A mistake in a setting, with its origin.
     fn config(&self, saved: Option<&Saved>) -> Result<Config> {
         let mut settings = self.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
         settings.extend(self.given.0.iter().cloned());
@@ -62,7 +62,7 @@ impl Args {
 /// Trains a model, saves it and reports on it.
 ///
 /// # Errors
-/// What is wrong with the arguments, the environment or the text; if the run cannot be saved, or is interrupted; if the output cannot be
+/// If the arguments, the environment or the text are not valid; if the run cannot be saved, or is interrupted; if the output cannot be
 /// written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     train(config, args.resume.as_deref().zip(saved), out)
 }
 
-/// As [`run`], for a configuration, and the folder of a run that goes on.
+/// As [`run`], for a configuration, and the folder of a resumed run.
 fn train(config: Config, resumed: Option<Resumed<'_>>, out: &mut impl Write) -> Result<()> {
     let job = Job::prepare(config, resumed)?;
     job.describe(out)?;
@@ -86,7 +86,7 @@ fn train(config: Config, resumed: Option<Resumed<'_>>, out: &mut impl Write) -> 
     finish(&job, &programs, &ended, planned, out)
 }
 
-/// Tells the user what came of a run and how to go on, and writes its page.
+/// Reports the result of a run and how to use it, and writes its page.
 ///
 /// # Errors
 /// The first error of the model; if something cannot be written.

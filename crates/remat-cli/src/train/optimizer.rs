@@ -1,4 +1,4 @@
-//! The optimizers that a run may choose from, as one.
+//! One type for all optimizers of a run.
 
 use remat::optim::{
     Adafactor, Adam8bit, AdamW, Factored, Lion, Mask, Moments, Moments8bit, Momentum, Muon, MuonMoments, Optimizer,
@@ -30,7 +30,7 @@ pub(crate) enum OptimizerState<M> {
     Muon(MuonMoments<M>),
 }
 
-/// The paths are those of the state that there is.
+/// The paths are those of the inner state.
 impl<M: Tree> Tree for OptimizerState<M> {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
         macro_rules! walked {
@@ -48,10 +48,10 @@ impl<M: Tree> Tree for OptimizerState<M> {
 }
 
 impl AnyOptimizer {
-    /// The optimizer of a run: the rate rises over the first steps, then falls to a tenth by a cosine. Weights decay where they are matrices.
+    /// The optimizer of a run. The rate rises over the first steps, then falls to a tenth by a cosine. Only matrices have weight decay.
     ///
     /// # Errors
-    /// If a decay is asked for of an optimizer that has none.
+    /// If weight decay is requested for an optimizer without it.
     pub(crate) fn of(config: &Config) -> anyhow::Result<AnyOptimizer> {
         let steps = u64::from(config.steps);
         let learning_rate = Schedule::WarmupCosine {
@@ -76,7 +76,7 @@ impl AnyOptimizer {
             OptimizerName::Lion => AnyOptimizer::Lion(Lion { learning_rate, weight_decay, decay, ..Lion::default() }),
             OptimizerName::Sgd => AnyOptimizer::Sgd(Sgd { learning_rate, momentum: 0.9, nesterov: true }),
             OptimizerName::Muon => {
-                // The tables of tokens and positions are matrices too, but no linear maps.
+                // The tables of tokens and positions are matrices too, but not linear maps.
                 let matrices = Mask::paths(["blocks.**.weight"]);
                 AnyOptimizer::Muon(Muon { learning_rate, weight_decay, decay, matrices, adamw, ..Muon::default() })
             }

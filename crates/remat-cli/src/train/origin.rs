@@ -1,4 +1,4 @@
-//! Where the weights of a run come from.
+//! The origin of the initial weights.
 
 use std::path::{Path, PathBuf};
 
@@ -12,22 +12,22 @@ use crate::data::plain;
 use crate::model::{Architecture, Model, Sizes};
 use crate::run::Saved;
 
-/// The file of the tokenizer of a folder of Hugging Face.
+/// The tokenizer file of a Hugging Face folder.
 const TOKENIZER: &str = "tokenizer.json";
 
-/// What a new run begins with.
+/// The initial weights of a new run.
 pub(super) enum Origin {
     /// Random weights.
     Fresh,
-    /// Those of another run.
+    /// The weights of another run.
     Run(Box<Saved>),
-    /// Those of a folder of Hugging Face.
+    /// The weights of a Hugging Face folder.
     Folder(PathBuf),
 }
 
 impl Origin {
     /// # Errors
-    /// If there is nothing to begin with at the path of `from`, or sizes are given beside it.
+    /// If there are no weights at the path of `from`, or sizes are given too.
     pub(super) fn of(config: &Config) -> Result<Origin> {
         let Some(path) = &config.from else { return Ok(Origin::Fresh) };
         let sizes = Sizes { context: None, ..config.sizes };
@@ -39,7 +39,7 @@ impl Origin {
         Ok(if is_folder(path) { Origin::Folder(path.clone()) } else { Origin::Run(Box::new(Saved::open(path)?)) })
     }
 
-    /// The model that the weights are of.
+    /// The architecture of the weights.
     ///
     /// # Errors
     /// If there is no such model.
@@ -56,10 +56,10 @@ impl Origin {
         Ok(architecture)
     }
 
-    /// The tokenizer that the weights were trained with, and its file, where tokens are not bytes.
+    /// The tokenizer of the weights and its file, unless tokens are bytes.
     ///
     /// # Errors
-    /// If it cannot be read, or is not what it was.
+    /// If it cannot be read, or has changed.
     pub(super) fn tokenizer(&self) -> Result<(Option<PathBuf>, Tokenizer)> {
         Ok(match self {
             Origin::Run(saved) => (saved.tokenizer_file(), saved.tokenizer()?),
@@ -72,7 +72,7 @@ impl Origin {
         })
     }
 
-    /// The weights, in the form in which they are trained.
+    /// The weights, in the form for training.
     ///
     /// # Errors
     /// If they cannot be read, or adapters cannot be attached.
@@ -90,7 +90,7 @@ impl Origin {
     }
 }
 
-/// Whether a folder is one of Hugging Face.
+/// Whether a folder is a Hugging Face folder.
 fn is_folder(path: &Path) -> bool {
     path.join("config.json").is_file()
 }

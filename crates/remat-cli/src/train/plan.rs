@@ -1,4 +1,4 @@
-//! What a run needs memory for, known before it begins.
+//! The memory of a run, planned before it begins.
 
 use std::fmt::Write;
 
@@ -17,14 +17,14 @@ use crate::data::Batch;
 use crate::model::{Architecture, Model};
 use crate::sample::Samples;
 
-/// What is planned.
+/// The subject of a plan.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
     pub(super) config: &'a Config,
     architecture: &'a Architecture,
     /// The tokens of a sequence.
     context: usize,
-    /// The most bytes that are live while the model writes a sample, with the model; 0 if it writes none.
+    /// The most bytes that are live while the model writes a sample, including the model; 0 if it writes none.
     writing: usize,
 }
 
@@ -38,17 +38,17 @@ impl<'a> Subject<'a> {
         if config.sample == 0 {
             return Ok(this);
         }
-        // The prompt is as long as a sequence of training.
+        // The prompt is as long as a training sequence.
         let samples = Samples::new(&options(), &this.model()?, vocabulary, this.context, &config.choice)?;
         Ok(Subject { writing: samples.peak(this.context, config.sample)?, ..this })
     }
 
-    /// Training and evaluation alone.
+    /// Training and evaluation only.
     pub(super) fn of_steps(config: &'a Config, architecture: &'a Architecture) -> Subject<'a> {
         Subject { config, architecture, context: config.context(architecture), writing: 0 }
     }
 
-    /// The same of another configuration of this model.
+    /// The same for another configuration of this model.
     pub(super) fn with<'b>(&self, config: &'b Config) -> Subject<'b>
     where
         'a: 'b,
@@ -60,7 +60,7 @@ impl<'a> Subject<'a> {
         shapes(self.config, self.architecture)
     }
 
-    /// The program of a step, and the leaves of the model and of what else it changes.
+    /// The program of a step, and the numbers of leaves of the model and of the other state.
     ///
     /// # Errors
     /// If the step has an error, such as a policy with a name that no value has.
@@ -74,14 +74,14 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The memory of a run on this CPU's own engine, and its work. The programs of a run have one block of memory between them, so that what each needs
-/// does not add up.
+/// The memory and the work of a run on the CPU's native engine. The programs of a run share one block of memory, so their needs do not add
+/// up.
 pub(super) struct Plan {
     /// The bytes of each part at the peak of a step.
     parts: Vec<(Part, usize)>,
-    /// The most bytes that are live in a step that is given what it changes.
+    /// The most bytes that are live in a step that owns the values that it changes.
     pub(super) step: usize,
-    /// The same while a checkpoint is written of what the step is given, so that it is still there afterwards.
+    /// The same while a checkpoint of these values is written, so that they still exist after the step.
     pub(super) saving: usize,
     /// The most bytes that are live while the loss of held-out text is computed.
     evaluation: usize,
@@ -89,12 +89,12 @@ pub(super) struct Plan {
     sampling: usize,
     /// The bytes that are live while each step of the program runs.
     pub(super) timeline: Vec<usize>,
-    /// The operations of a step, with those that are done again in the backward pass.
+    /// The flops of a step, including recomputation in the backward pass.
     pub(super) flops: u64,
 }
 
 impl Plan {
-    /// The plan of what a configuration asks for.
+    /// The plan of a configuration.
     ///
     /// # Errors
     /// If the step has an error, such as heads that do not divide the width, or a policy with a name that no value has.
@@ -113,7 +113,7 @@ impl Plan {
         let peak = report.stats.donated_peak;
         let listed: usize = report.donated.iter().map(|value| value.bytes).sum();
         add(Part::Overhead, peak.saturating_sub(listed));
-        // Beside evaluation and samples, which have the model themselves, there is the state of the optimizer.
+        // Evaluation and samples include the model; the state of the optimizer comes on top.
         let (state, scale) = eval_shape(|model: &Model| step.init(model))(&model)?;
         let state = bytes(&state)? + bytes(&scale)?;
         let rows = batch(config.batch, of.context);
@@ -123,7 +123,7 @@ impl Plan {
         Ok(Plan {
             parts,
             step: peak,
-            // The state that is being written may be there still while the loss of held-out text is computed, or a sample is.
+            // The state that is being written may still exist while the held-out loss or a sample is computed.
             saving: report.stats.peak.max(bytes(&model)? + state + evaluation.max(sampling)),
             evaluation,
             sampling,
@@ -137,7 +137,7 @@ impl Plan {
         self.step.max(self.evaluation).max(self.sampling)
     }
 
-    /// What they are live in.
+    /// The part of the run in which they are live.
     pub(super) fn largest(&self) -> &'static str {
         match self.total() {
             bytes if bytes == self.step => "training",
@@ -146,7 +146,7 @@ impl Plan {
         }
     }
 
-    /// The operations that a step is for: those without what a checkpoint does again.
+    /// The useful flops of a step, without recomputation.
     ///
     /// # Errors
     /// As [`Plan::of`].
@@ -158,7 +158,7 @@ impl Plan {
         Ok(of.with(&plain).lowered()?.0.cost().flops)
     }
 
-    /// The parts of the peak that have any bytes, by name.
+    /// The non-empty parts of the peak, by name.
     pub(super) fn parts(&self) -> Vec<(String, usize)> {
         let some = self.parts.iter().filter(|(_, bytes)| *bytes > 0);
         some.map(|(part, bytes)| (part.to_string(), *bytes)).collect()
@@ -182,7 +182,7 @@ impl Plan {
     }
 }
 
-/// The options of programs that are planned: the peak is asked for, whatever limit the environment sets.
+/// The options of planned programs: the peak is computed without the limit of the environment.
 fn options() -> JitOptions {
     JitOptions { device: Some(Cpu::default().into()), memory_limit: Some(usize::MAX), ..JitOptions::default() }
 }
@@ -202,7 +202,7 @@ fn part(value: &LiveValue, captured: usize, [parameters, state]: [usize; 2]) -> 
     }
 }
 
-/// The model that is trained, without memory.
+/// The trained model, abstract.
 ///
 /// # Errors
 /// If its sizes do not fit each other, or adapters cannot be attached.
@@ -210,7 +210,7 @@ pub(crate) fn shapes(config: &Config, architecture: &Architecture) -> remat::Res
     eval_shape(|(): &()| config.model(architecture, &random::key(0)))(&())
 }
 
-/// A batch, without memory.
+/// An abstract batch.
 pub(super) fn batch(rows: usize, context: usize) -> Batch {
     let tokens = Tensor::shape_only([rows, context], DType::I32);
     Batch { targets: tokens.clone(), tokens }

@@ -1,4 +1,4 @@
-//! What a run is made of: read and checked before anything is trained.
+//! Prepares a run: everything is read and checked before training.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,21 @@ use crate::model::{Architecture, Model};
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
 use crate::{machine, memory};
 
-/// A run that goes on: its folder, and its last checkpoint.
+/// A resumed run: its folder, and its last checkpoint.
 pub(super) type Resumed<'a> = (&'a Path, Saved);
 
-/// What is known of a run's memory and work before it begins.
+/// The memory and work of a run, planned before it begins.
 pub(super) struct Planned {
     pub(super) plan: Plan,
     /// Whether there is memory for a second state while a checkpoint is written.
     saves_in_background: bool,
-    /// The operations that a step is for.
+    /// The useful flops of a step.
     pub(super) useful_flops: u64,
 }
 
 /// A run before its first step.
 pub(super) struct Job<'a> {
-    /// With the paths of text and tokenizer as they are from any folder.
+    /// The configuration, with absolute paths of text and tokenizer.
     pub(super) config: Config,
     resumed: Option<Resumed<'a>>,
     origin: Origin,
@@ -47,16 +47,16 @@ pub(super) struct Job<'a> {
     pub(super) device: Device,
     text: Text,
     pub(super) batches: Batches,
-    /// What random weights and samples are drawn from.
+    /// The key of random weights and samples.
     weights: random::Key,
     pub(super) samples: random::Key,
 }
 
 impl<'a> Job<'a> {
-    /// Reads all that a run needs.
+    /// Reads everything that a run needs.
     ///
     /// # Errors
-    /// What is wrong with the configuration, the environment, the weights or the text.
+    /// If the configuration, the environment, the weights or the text are not valid.
     pub(super) fn prepare(mut config: Config, resumed: Option<Resumed<'a>>) -> Result<Job<'a>> {
         let saved = resumed.as_ref().map(|(_, saved)| saved);
         let origin = if saved.is_some() { Origin::Fresh } else { Origin::of(&config)? };
@@ -77,13 +77,13 @@ impl<'a> Job<'a> {
         let (vocabulary, least) = (architecture.vocabulary(), tokenizer.vocabulary());
         ensure!(vocabulary >= least, "a vocabulary of {vocabulary} is too small for text: a token is one of {least}");
         let step = Step::of(&config)?;
-        // Compiles, so that what is wrong with the environment is said before anything else.
+        // This compiles, so that mistakes in the environment are reported before anything else.
         let device = config.device()?;
         let probe = Tensor::from(0.0f32).to_device(&device);
         jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
         let open = if saved.is_some() { open_again } else { open };
         let text = load(&open(config.text.as_deref(), config.column.as_deref())?, &tokenizer)?;
-        // What cannot be written is refused before the training.
+        // Mistakes that would prevent saving are reported before training.
         config.text = text.path.clone().map(whole);
         config.to_settings()?;
         let [weights, batch_key, samples] = random::key(config.seed).split();
@@ -119,7 +119,7 @@ impl<'a> Job<'a> {
         Ok(format!("{parameters} parameters ({}), context {context}, batch {batch}", self.architecture))
     }
 
-    /// Tells the user what is trained, on what, and what each policy would keep.
+    /// Tells the user what is trained, on which text, and what each policy would keep.
     ///
     /// # Errors
     /// If the model cannot be traced, or the output cannot be written.
@@ -142,7 +142,7 @@ impl<'a> Job<'a> {
         Ok(writeln!(out, "{}\n", memory::report(&shapes, loss, policy.as_ref())?)?)
     }
 
-    /// Says what makes the rest of a run differ from what it would have been.
+    /// Reports changes that make the rest of a run differ from the original.
     fn note_changes(&self, out: &mut impl Write) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         if !saved.text.has_same_batches() {
@@ -160,7 +160,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// What the run needs memory for; `None` on devices whose own compilers plan.
+    /// The plan of the run's memory; `None` on devices whose own compilers plan.
     ///
     /// # Errors
     /// If it does not fit; if the step has an error; if the output cannot be written.
@@ -179,7 +179,7 @@ impl<'a> Job<'a> {
         Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&of)?, plan }))
     }
 
-    /// What training begins with.
+    /// The initial state of training.
     ///
     /// # Errors
     /// If weights cannot be read or drawn.
@@ -201,10 +201,10 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The folder that the run is kept in.
+    /// The folder in which the run is saved.
     ///
     /// # Errors
-    /// If it cannot be made or written, or has something else; if the output cannot be written.
+    /// If it cannot be created or written, or contains other files; if the output cannot be written.
     pub(super) fn folder(&self, planned: Option<&Planned>, state: &State, out: &mut impl Write) -> Result<Run> {
         let of = RunOf {
             config: self.config.clone(),
@@ -220,7 +220,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A path that is the same from another folder, from which the run may be resumed.
+/// The absolute path, so that the run can be resumed from another folder.
 fn whole(path: PathBuf) -> PathBuf {
     path.canonicalize().ok().filter(|path| path.to_str().is_some()).unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! How far training is, for the user.
+//! The progress of training, for the user.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use remat_cli::table::thousands;
 
 use crate::config::Config;
 
-/// How much of the shown loss stays from step to step.
+/// The decay rate of the shown loss.
 const SMOOTHING: f64 = 0.95;
 
 /// Lines of progress where the output is not a terminal.
@@ -20,26 +20,26 @@ const LINES: usize = 20;
 /// Progress of training: a bar in a terminal, some lines elsewhere.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// Steps done, those of earlier processes included.
+    /// Steps done, including those of earlier processes.
     done: usize,
-    /// The steps that earlier processes have done.
+    /// The steps done by earlier processes.
     first: usize,
-    /// The average of recent losses: one batch is easier than another.
+    /// The average of recent losses, since some batches are easier than others.
     loss: f64,
     steps: usize,
     tokens_of_step: usize,
-    /// The operations that a step is for, where they are known.
+    /// The useful flops of a step, if they are known.
     flops_of_step: Option<u64>,
     started: Instant,
-    /// What was not training since then.
+    /// The time spent on other work since then.
     paused: Duration,
 }
 
-/// What was measured so far.
+/// The rates so far.
 #[derive(Clone, Copy)]
 pub(super) struct Rates {
     pub(super) tokens_per_second: f64,
-    /// Of the operations that steps are for.
+    /// The rate of useful flops.
     pub(super) flops_per_second: Option<f64>,
     /// The bytes that the process has in memory.
     pub(super) resident: Option<usize>,
@@ -61,7 +61,7 @@ impl Progress {
         Progress { bar, done: first, first, loss: 0.0, steps, tokens_of_step, flops_of_step, started, paused }
     }
 
-    /// One more step is done, with this loss, and so many were skipped. The rates so far.
+    /// Records a step with this loss and the number of skipped steps. Returns the rates so far.
     ///
     /// # Errors
     /// If the output cannot be written.
@@ -103,10 +103,10 @@ impl Progress {
         Ok(rates)
     }
 
-    /// Shows the text that `work` gives, which takes no time of training.
+    /// Shows the text that `work` returns; its time does not count as training.
     ///
     /// # Errors
-    /// That of `work`; if the output cannot be written.
+    /// The error of `work`; if the output cannot be written.
     pub(super) fn beside<T>(&mut self, out: &mut impl Write, work: impl FnOnce() -> Result<(String, T)>) -> Result<T> {
         let started = Instant::now();
         let (text, value) = work()?;
@@ -118,7 +118,7 @@ impl Progress {
         Ok(value)
     }
 
-    /// The last state of the bar stays.
+    /// Leaves the bar in its last state.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.abandon();

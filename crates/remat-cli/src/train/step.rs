@@ -1,4 +1,4 @@
-//! A step of training as one program: loss, gradient and update.
+//! A training step as one program: loss, gradient and update.
 
 use anyhow::Result;
 use remat::nn::{Lora, Precision};
@@ -12,31 +12,31 @@ use crate::data::Batch;
 use crate::model::Model;
 use crate::run::State;
 
-/// What gradients are called in reports of memory: a name that no model has.
+/// The name of gradients in memory reports, which no model uses.
 pub(super) const GRADIENT: &str = "remat train: gradient";
 
-/// What a step does.
+/// The options of a step.
 pub(crate) struct Step {
     policy: Option<Policy>,
     compute: DType,
     optimizer: AnyOptimizer,
-    /// The norm and the values that gradients are clipped to.
+    /// The limits of the gradients' norm and values.
     clip: (Option<f64>, Option<f64>),
-    /// The batches of a step.
+    /// The number of batches in a step.
     accumulate: usize,
-    /// The parameters that are trained, where they are not all.
+    /// The trained parameters, if these are not all.
     trained: Option<Mask>,
 }
 
-/// What a step changes, and its batch.
+/// The state that a step changes, and its batch.
 pub(super) type Arguments = (Model, OptimizerState<Model>, Option<LossScale>, Batch);
 
-/// What a step gives: what it changes, and its loss.
+/// The results of a step: the changed state, and the loss.
 type Results = (Model, OptimizerState<Model>, Option<LossScale>, Tensor);
 
 impl Step {
     /// # Errors
-    /// If there is no such policy, or the optimizer has no decay of weights, which is asked for.
+    /// If the policy does not exist, or weight decay is requested for an optimizer without it.
     pub(crate) fn of(config: &Config) -> Result<Step> {
         let some = |limit: f64| (limit > 0.0).then_some(limit);
         Ok(Step {
@@ -52,7 +52,7 @@ impl Step {
     /// The state before the first step.
     ///
     /// # Errors
-    /// If the model has none of the parameters that are trained.
+    /// If the model has no trained parameters.
     pub(crate) fn init(&self, model: &Model) -> remat::Result<(OptimizerState<Model>, Option<LossScale>)> {
         let scale = (self.compute == DType::F16).then(LossScale::default);
         Ok((self.optimizer.init(&chosen(model, &self.takes(model)?)), scale))
@@ -112,7 +112,7 @@ impl Step {
     }
 }
 
-/// The mean loss and gradient of the parts of a batch, one after the other.
+/// The mean loss and gradient of the parts of a batch, computed one after the other.
 fn accumulated(
     count: usize,
     trained: &Model,
@@ -131,7 +131,7 @@ fn accumulated(
     Ok((loss / count as f64, tree::map(&sum, |_, leaf| mean(leaf))))
 }
 
-/// The tree with the leaves that are taken; the others are empty integers, which no optimizer touches.
+/// The tree with only the selected leaves; the others become empty integers, which no optimizer changes.
 fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
     let mut takes = takes.iter();
     tree::map(tree, |_, leaf| match takes.next() {
@@ -140,13 +140,13 @@ fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
     })
 }
 
-/// The model with the leaves that are taken from another.
+/// The model with the selected leaves replaced by those of another.
 fn merged(model: &Model, other: &Model, takes: &[bool]) -> remat::Result<Model> {
     let mut takes = takes.iter();
     tree::map2(model, other, |_, own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
 }
 
-/// The state after the steps up to `steps`; `done` gets each new state with the loss of its step, and says whether to go on.
+/// The state after the steps up to `steps`. `done` gets each new state with the loss of its step, and returns whether to continue.
 ///
 /// # Errors
 /// The first error of a step or of `done`.
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// The largest difference of losses that should be the same but for rounding.
+    /// The largest difference between losses that should be equal up to rounding.
     fn difference(a: &[f32], b: &[f32]) -> f32 {
         a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
     }
@@ -244,7 +244,7 @@ mod tests {
             for form in ["unroll", "scan"] {
                 let (_, losses) = trained(&[("optimizer", optimizer), ("layers-as", form)]);
                 assert!(losses.iter().all(|loss| loss.is_finite()), "{optimizer}: {losses:?}");
-                // The first loss is that before any step. Small parameters have moments of 32 bits with adam8bit too.
+                // The first loss is that before any step. With adam8bit, small parameters have 32-bit moments too.
                 let is_another = optimizer == "adam8bit" || losses[3] != plain[3];
                 assert!((losses[0] - plain[0]).abs() < 1e-5 && is_another, "{optimizer}: {losses:?}");
             }

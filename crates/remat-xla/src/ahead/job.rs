@@ -1,4 +1,4 @@
-//! What a worker is asked and what it answers, as text.
+//! Jobs for a worker and its answers, as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::Platform;
 use crate::chips::Topology;
 use crate::pjrt::Bytes;
 
-/// A task, and the plugin that does it.
+/// A task, and the plugin for it.
 pub(super) struct Job {
     pub(super) platform: Platform,
     pub(super) plugin: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Job {
 
 pub(super) enum Task {
     Describe,
-    /// The chips, or nothing for a device of this machine; the encoded options, and what the memory has where the plugin does not tell.
+    /// The chips, or `None` for a device of this machine; the encoded options, and the memory's capacity if the plugin does not report it.
     Compile {
         topology: Option<Topology>,
         capacity: u64,
@@ -39,9 +39,9 @@ pub(super) enum Answer {
 pub struct ChipMemory {
     /// Arguments, in the chip's memory.
     pub arguments: u64,
-    /// Results there, with those that have the memory of an argument.
+    /// Results there, including those that take the memory of an argument.
     pub outputs: u64,
-    /// Results that have the memory of an argument.
+    /// Results that take the memory of an argument.
     pub aliased: u64,
     /// Everything else that is live at the peak.
     pub temporaries: u64,
@@ -49,11 +49,11 @@ pub struct ChipMemory {
     pub code: u64,
     /// Arguments and results in the memory of the host.
     pub host_arguments: u64,
-    /// What is moved there and back during a run.
+    /// Values that are moved there and back during a run.
     pub host_temporaries: u64,
-    /// The bytes that the chip has for programs.
+    /// The bytes of the chip's memory for programs.
     pub capacity: u64,
-    /// What the compiler says that it takes at the peak, where it says so in a way that can be trusted; 0 elsewhere.
+    /// The bytes that the compiler reports for the peak, if that figure can be trusted; otherwise 0.
     pub allocated: u64,
 }
 
@@ -102,20 +102,20 @@ impl ChipMemory {
     }
 }
 
-/// What a plugin says of itself and of this machine.
+/// A plugin's description of itself and of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PluginDescription {
     /// The file.
     pub path: PathBuf,
     /// The version of the PJRT C API, such as `0.81`.
     pub api: String,
-    /// The version of the StableHLO language that it reads at most, such as `1.13.3`; empty where it does not tell.
+    /// The newest version of the StableHLO language that it reads, such as `1.13.3`; empty if it does not report one.
     pub stablehlo: String,
-    /// The devices of this machine that it runs programs on; why it runs none.
+    /// The number of this machine's devices on which it runs programs, or why it runs none.
     pub devices: std::result::Result<usize, String>,
-    /// What the plugin calls the platform and its version: of a compiler, or of a driver; empty where it does not tell.
+    /// The plugin's name and version of the platform: of a compiler, or of a driver; empty if it does not report one.
     pub platform: String,
-    /// Why it does not compile for chips that are not there; `Ok` if it does.
+    /// `Ok` if it compiles for chips that are not in the machine, or why it does not.
     pub ahead: std::result::Result<(), String>,
 }
 
@@ -125,10 +125,10 @@ const MODULE: &str = "module";
 const OPTIONS: &str = "options";
 const ANSWER: &str = "answer";
 
-/// The first line of jobs and answers: a worker of another version is told by it.
+/// The first line of jobs and answers, by which a worker of another version is detected.
 const VERSION: &str = concat!("remat ", env!("CARGO_PKG_VERSION"));
 
-/// The kinds of errors that a worker gives, with their names.
+/// The kinds of errors that a worker returns, with their names.
 const KINDS: [(ErrorKind, &str); 4] = [
     (ErrorKind::Memory, "memory"),
     (ErrorKind::Io, "io"),
@@ -178,7 +178,7 @@ impl Job {
 }
 
 impl Answer {
-    /// Writes what a worker found, or its error, into the folder of its job.
+    /// Writes the findings of a worker, or its error, into the folder of its job.
     pub(super) fn write(answer: Result<Answer>, folder: &Path) -> Result<()> {
         let mut text = format!("{VERSION}\n");
         let _ = match answer {
@@ -202,7 +202,7 @@ impl Answer {
         write(folder, ANSWER, text.as_bytes())
     }
 
-    /// Reads the answer of a worker; nothing where it gave none.
+    /// Reads the answer of a worker; `None` if it gave none.
     pub(super) fn read(job: &Job, folder: &Path) -> Option<Result<Answer>> {
         let text = read(folder, ANSWER).ok()?;
         Some(body(&text).and_then(|lines| Answer::parse(job, lines)))
@@ -239,7 +239,7 @@ impl Answer {
     }
 }
 
-/// The lines after the first, which says whose they are.
+/// The lines after the first, which has the version.
 fn body(text: &str) -> Result<&str> {
     let foreign = || failed("the worker is of another version".to_string());
     text.strip_prefix(VERSION).and_then(|rest| rest.strip_prefix('\n')).ok_or_else(foreign)
@@ -255,7 +255,7 @@ fn number(text: &str) -> Result<u64> {
     text.parse().map_err(|_| failed(format!("`{text}` is not a number of bytes")))
 }
 
-/// A text in one line.
+/// The text in one line.
 fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

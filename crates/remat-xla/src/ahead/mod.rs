@@ -1,8 +1,8 @@
-//! Programs compiled for chips that are not in the machine: does it fit?
+//! Ahead-of-time compilation for chips that are not in the machine, which tells whether a program fits.
 //!
-//! The compiler of a chip is in its plugin, and needs no such chip. It is a guest that may end the process that it runs in, keeps a lock
-//! on the machine, reads the environment when it is loaded, and takes minutes. So each compilation runs in a process of its own, a
-//! *worker*, with a time limit; whatever becomes of it is an error and no more.
+//! The compiler of a chip is in its plugin and does not need the chip. As a guest it may end its process; it also locks the machine, reads
+//! the environment when it is loaded, and takes minutes. So each compilation runs in a separate process, a *worker*, with a time limit, and
+//! any failure is just an error.
 
 mod job;
 mod worker;
@@ -20,17 +20,17 @@ use job::{Answer, Job, Task};
 pub use job::{ChipMemory, PluginDescription};
 pub use worker::serve_ahead;
 
-/// How long a compiler may look for a better program.
+/// The effort of a compiler to find a better program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Effort {
-    /// XLA's level O0: about an eighth of the time on TPUs, with some tenths more temporaries. For planning.
+    /// XLA's level O0: about an eighth of the time on TPUs, with a few tenths more temporaries. For planning.
     Fast,
-    /// The default of the plugin: what will run.
+    /// The default of the plugin, for programs that will run.
     #[default]
     Full,
 }
 
-/// How programs are compiled ahead of time.
+/// Options of ahead-of-time compilation.
 ///
 /// ```
 /// use remat_xla::{AheadOptions, Effort};
@@ -39,15 +39,15 @@ pub enum Effort {
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct AheadOptions {
-    /// How long the compiler may look for a better program.
+    /// The effort of the compiler.
     pub effort: Effort,
-    /// A compilation that takes longer is ended, which is an error. Where Linux tells it, time in which the compiler waited for a processor does not count; after four times
-    /// as long it is ended in any case.
+    /// A compilation that takes longer is ended, which is an error. If Linux reports it, time in which the compiler waited for a processor
+    /// does not count; after four times the limit it is ended in any case.
     pub time_limit: Duration,
-    /// The program that compiles; where it is `None`, the file that the environment variable `REMAT_WORKER` names, this program if it has called
+    /// The program that compiles. If it is `None`: the file in the environment variable `REMAT_WORKER`, this program if it has called
     /// [`serve_ahead`], or the command `remat` on the path.
     pub worker: Option<PathBuf>,
-    /// The plugin; where it is `None`, that of [`Plugin::path_of`].
+    /// The plugin; `None` means that of [`Plugin::path_of`].
     pub plugin: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl Default for AheadOptions {
     }
 }
 
-/// The memory of a program on each chip of a target, compiled for it in another process. No such chip need be in the machine.
+/// The memory of a program on each chip of a target. It is compiled in another process; the chips need not be in the machine.
 ///
 /// ```no_run
 /// use remat_ir::Jaxpr;
@@ -69,9 +69,9 @@ impl Default for AheadOptions {
 /// ```
 ///
 /// # Errors
-/// If the program has a mesh of another number of devices than the target has chips; if there is no plugin, with the command that
-/// installs it, or no worker; if the compiler refuses the program, ends its process or takes
-/// longer than it may. An error of the kind [`ErrorKind::Memory`] is the compiler's word that the program does not fit.
+/// If the program's mesh and the target differ in the number of devices; if there is no plugin, with the command that installs it, or no
+/// worker; if the compiler refuses the program, crashes, or exceeds its time limit. An error of the kind [`ErrorKind::Memory`] means that
+/// the program does not fit, according to the compiler.
 pub fn compile_ahead(jaxpr: &Jaxpr, target: &Target, options: &AheadOptions) -> Result<ChipMemory> {
     if let Some(placement) = Placement::of(jaxpr)?.filter(|placement| placement.devices() != target.chips()) {
         let devices = counted(placement.devices(), "device");
@@ -85,7 +85,7 @@ pub fn compile_ahead(jaxpr: &Jaxpr, target: &Target, options: &AheadOptions) -> 
     compile_module_ahead(&module, target, options)
 }
 
-/// As [`compile_ahead`], of the text of a module, whoever wrote it: a module for several chips has the shardings of its arguments.
+/// As [`compile_ahead`], for the text of a module from any source. A module for several chips has the shardings of its arguments.
 ///
 /// # Errors
 /// As [`compile_ahead`].
@@ -105,8 +105,8 @@ pub fn compile_module_ahead(module: &str, target: &Target, options: &AheadOption
     compile(Job { platform: chip.platform, plugin, task }, options)
 }
 
-/// As [`compile_module_ahead`], for the CPU of this machine by XLA's plugin for CPUs, of one device with this many bytes of memory. The plugin has no
-/// levels of effort.
+/// As [`compile_module_ahead`], for the CPU of this machine with XLA's plugin for CPUs, as one device with this many bytes of memory. The
+/// plugin has no levels of effort.
 ///
 /// ```no_run
 /// use remat_ir::Jaxpr;
@@ -134,10 +134,10 @@ fn compile(job: Job, options: &AheadOptions) -> Result<ChipMemory> {
     }
 }
 
-/// What a plugin says of itself and of this machine, asked in another process.
+/// Asks a plugin, in another process, to describe itself and this machine.
 ///
 /// # Errors
-/// If there is no plugin or no worker; if the plugin does not load, or takes longer than it may.
+/// If there is no plugin or no worker; if the plugin does not load, or exceeds its time limit.
 pub fn describe_plugin(platform: Platform, options: &AheadOptions) -> Result<PluginDescription> {
     let plugin = plugin(platform, options)?;
     match worker::run(&Job { platform, plugin, task: Task::Describe }, options)? {

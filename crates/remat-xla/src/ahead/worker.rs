@@ -1,4 +1,4 @@
-//! The process that compiles: how it is started, and what it does.
+//! The worker process that compiles: how it is started, and how it runs a job.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,17 +16,17 @@ use super::job::{Answer, ChipMemory, Job, PluginDescription, Task};
 use crate::pjrt::{Client, Library, Topology};
 use crate::{Chip, Platform, tpu};
 
-/// The variable through which a worker learns the folder of its job.
+/// The environment variable with the folder of a worker's job.
 const JOB: &str = "REMAT_AHEAD_JOB";
 
-/// The variable that names the program of workers.
+/// The environment variable with the program of workers.
 const WORKER: &str = "REMAT_WORKER";
 
 /// Whether this program serves as its own worker.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// Lets the program compile ahead of time in copies of itself: call it first in `main`. In such a copy it does the job and ends the process; anywhere
-/// else it returns at once. Without it workers are the command `remat`.
+/// Lets the program compile ahead of time in copies of itself; call it first in `main`. In such a copy it does the job and ends the
+/// process, otherwise it returns at once. Without it, workers are the command `remat`.
 ///
 /// ```
 /// remat_xla::serve_ahead();
@@ -35,13 +35,13 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 pub fn serve_ahead() {
     SERVES.store(true, Ordering::Relaxed);
     let Some(folder) = env::var_os(JOB).map(PathBuf::from) else { return };
-    // The one who asks has the other end of the standard input: when it is gone, so is the interest in an answer.
+    // The parent has the other end of standard input. When it closes, the answer is no longer needed.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(1);
     });
     let answer = Job::read(&folder).and_then(|job| serve(&job));
-    // Without an answer the one who asks reports the end of the process.
+    // Without an answer the parent reports how the process ended.
     let code = i32::from(Answer::write(answer, &folder).is_err());
     std::process::exit(code);
 }
@@ -59,18 +59,18 @@ fn serve(job: &Job) -> Result<Answer> {
     library.expect_ahead()?;
     let named: Vec<(&str, &str)> = topology.options.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let topology = Topology::new(library, &topology.name, &named)?;
-    // A GPU's memory is told as a whole, of which the driver takes a part.
+    // A GPU reports its whole memory, of which the driver takes a part.
     let told = topology.devices()?.first().and_then(|device| device.memory).filter(|_| job.platform == Platform::Tpu);
     let capacity = told.unwrap_or(*capacity);
     Ok(Answer::Memory(ChipMemory::new(topology.compile(module, options)?, capacity)))
 }
 
-/// What a plugin says of itself. Functions that fail are a part of it.
+/// The description of a plugin. Failing functions are part of it.
 fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
     let (major, minor) = library.version();
     let attributes = library.attributes()?;
     let attribute = |name: &str| attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-    // The plugin for GPUs takes most of their memory unless it is told not to.
+    // Without this option, the plugin for GPUs takes most of their memory.
     let flags: &[(&str, bool)] = if job.platform == Platform::Gpu { &[("preallocate", false)] } else { &[] };
     let client = Client::with_flags(library, flags);
     let ahead = library.expect_ahead().and_then(|()| {
@@ -84,7 +84,7 @@ fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
     });
     let platform = match (&client, &ahead) {
         (Ok(client), _) => client.platform_version().unwrap_or_default(),
-        // That of GPUs is the description of a chip that it was given.
+        // For GPUs it would be the given description of a chip.
         (Err(_), Ok(topology)) if job.platform == Platform::Tpu => topology.platform_version().unwrap_or_default(),
         (Err(_), _) => String::new(),
     };
@@ -98,7 +98,7 @@ fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
     })
 }
 
-/// Has a job done by a worker.
+/// Runs a job in a worker.
 pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
     let program = program(options)?;
     let folder = Folder::new()?;
@@ -119,7 +119,7 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
             break status;
         }
         if is_over(started.elapsed(), options.time_limit, || processor_time(worker.id())) {
-            // It may have ended by itself meanwhile.
+            // It may have ended on its own in the meantime.
             let _ = worker.kill();
             worker.wait().map_err(failed)?;
             let seconds = options.time_limit.as_secs_f64();
@@ -131,19 +131,19 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
     Answer::read(job, &folder.0).unwrap_or_else(|| Err(crashed(&program, status, &log)))
 }
 
-/// Whether a worker has had its time. That in which other programs had the processor is not its own, so that it goes on while it has had less
-/// processor time than the limit; it may wait for something that never comes, so that it ends after four times the limit whatever it did.
+/// Whether a worker has used up its time. Time in which other programs had the processor does not count, so it continues while its
+/// processor time is below the limit. It may also wait forever, so it is ended after four times the limit in any case.
 fn is_over(elapsed: Duration, limit: Duration, processor: impl FnOnce() -> Option<Duration>) -> bool {
     elapsed > limit && (elapsed > 4 * limit || processor().is_none_or(|spent| spent > limit))
 }
 
-/// The time that the threads of a process have run, and the processes that it has waited for, where Linux tells.
+/// The processor time of a process's threads and of the processes that it has waited for, if Linux reports it.
 fn processor_time(process: u32) -> Option<Duration> {
     ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?).map(|ticks| Duration::from_millis(10 * ticks))
 }
 
-/// User and system time of a `stat` file of `/proc`, with that of children, which counts hundredths of a second on all of Linux's platforms. The second field is a name, which may have spaces and
-/// brackets of its own.
+/// User and system time in a `stat` file of `/proc`, including children, in hundredths of a second on all platforms of Linux. The second
+/// field is a name, which may contain spaces and brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
@@ -156,7 +156,7 @@ fn command(program: &Path, job: &Job) -> Command {
     command.env("TF_CPP_MIN_LOG_LEVEL", "2");
     let asks_machine = matches!(job.task, Task::Describe) && tpu::is_there(Path::new("/"));
     if job.platform == Platform::Tpu && !asks_machine {
-        // There is no TPU to ask the cloud about, which takes minutes where there is no cloud; several workers may run at one time.
+        // There is no TPU about which to ask the cloud, which takes minutes outside of it; several workers may run at one time.
         let variables = [
             ("TPU_SKIP_MDS_QUERY", "1"),
             (tpu::KIND, "v5litepod-4"),
@@ -199,25 +199,25 @@ fn on_path(path: OsString) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The error of a worker that ended without an answer: how, and what it wrote last.
+/// The error of a worker that ended without an answer, with its status and its last output.
 fn crashed(program: &Path, status: ExitStatus, log: &Path) -> Error {
     let log = fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
-    // A check of XLA that fails is logged as fatal, before the stack.
+    // XLA logs a failed check as fatal, before the stack trace.
     let last =
         lines().find(|line| line.starts_with("F0") || line.contains("Check failed")).or_else(|| lines().next_back());
     let last = last.map_or_else(String::new, |line| format!(": {line}"));
     failed(format!("the compiler ended its process ({}, {status}){last}", program.display()))
 }
 
-/// A folder for one job, which is removed when it is done.
+/// A folder for one job, which is removed afterwards.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Folder> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // A folder of this name may be left from another process with the number of this one.
+        // The name may be taken by a folder of an earlier process with the same id.
         for _ in 0..100 {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = env::temp_dir().join(format!("remat-ahead-{}-{number}", std::process::id()));
@@ -233,7 +233,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is in the folder of temporary files.
+        // If this fails, the folder stays among the temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,11 +1,11 @@
-//! A file of the cache: whose it is, a checksum, and the executable.
+//! An entry of the cache: its key, a checksum, and the executable.
 
 use twox_hash::XxHash3_128;
 
-/// The first bytes of an entry; they change with its form.
+/// The first bytes of an entry, which change with its format.
 const MAGIC: &[u8; 16] = b"remat executable";
 
-/// Bytes before the executable: the first ones, the key, the checksum.
+/// Bytes before the executable: magic bytes, key, checksum.
 const HEAD: usize = 48;
 
 /// An entry with this key.
@@ -18,7 +18,7 @@ pub(super) fn written(key: u128, executable: &[u8]) -> Vec<u8> {
     entry
 }
 
-/// The executable of an entry, if it is whole and has this key: plugins may end the process for bytes that they did not write.
+/// The executable of an entry, if it is intact and has this key. Plugins may end the process if they read other bytes.
 pub(super) fn read(key: u128, mut entry: Vec<u8>) -> Option<Vec<u8>> {
     let (head, executable) = entry.split_at_checked(HEAD)?;
     let checksum = XxHash3_128::oneshot(executable);
@@ -50,7 +50,7 @@ mod tests {
         }
         assert_eq!(read(7, [&entry[..], &[0]].concat()), None, "a byte more");
         assert_eq!(read(0, Vec::new()), None);
-        // Nothing but the head, which is an executable without a byte.
+        // Only the head, which is an empty executable.
         assert_eq!(read(7, written(7, &[])), Some(Vec::new()));
     }
 }

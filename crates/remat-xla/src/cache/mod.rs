@@ -1,4 +1,4 @@
-//! Executables on disk, so that a program is compiled once on a machine.
+//! A cache of executables on disk, so that a program is compiled once on a machine.
 
 mod entry;
 
@@ -13,23 +13,23 @@ use remat_ir::{Error, ErrorKind, Result, parse_bytes};
 
 use crate::folder;
 
-/// The variable that holds the limit.
+/// The environment variable with the limit.
 const VARIABLE: &str = "REMAT_CACHE_SIZE";
 
-/// The limit without one.
+/// The default limit.
 const LIMIT: u64 = 2 << 30;
 
-/// What a file takes on disk is a multiple of this in most file systems.
+/// In most file systems a file takes a multiple of this on disk.
 const BLOCK: u64 = 4096;
 
-/// How long another process may take to write an entry: what is older is left of one that ended.
+/// How long writing an entry may take. An older unfinished file was left by a process that ended.
 const WRITING: Duration = Duration::from_secs(3600);
 
-/// Executables on disk, each a file that is named by all that it depends on.
+/// Executables on disk, one file for each combination of everything that an executable depends on.
 ///
-/// Engines look for a program here before it is compiled, and leave it here afterwards. An entry that is damaged is compiled anew, and so is all where the folder cannot be
-/// read or written. Several processes may use one folder. Where it takes more than its limit, the entries that were not used for the longest time
-/// are deleted.
+/// Engines look up a program here before compiling it, and store it afterwards. A damaged entry is compiled again; if the folder cannot be
+/// read or written, everything is. Several processes may use one folder. If it exceeds its limit, the least recently used entries are
+/// deleted.
 ///
 /// ```
 /// # fn main() -> remat_ir::Result<()> {
@@ -45,19 +45,19 @@ const WRITING: Duration = Duration::from_secs(3600);
 pub struct ExecutableCache {
     folder: PathBuf,
     limit: u64,
-    /// What the folder took when it was last counted; nothing until this process has written an entry.
+    /// The size of the folder when it was last counted; `None` until this process has written an entry.
     counted: Mutex<Option<Counted>>,
 }
 
-/// A count of the folder.
+/// A count of the folder's size.
 #[derive(Debug)]
 struct Counted {
     bytes: u64,
-    /// What this process wrote since.
+    /// The bytes that this process has written since.
     written: u64,
 }
 
-/// What a cache takes.
+/// The size of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Usage {
     /// Programs.
@@ -67,9 +67,9 @@ pub struct Usage {
 }
 
 impl ExecutableCache {
-    /// The user's: the folder `remat/executables` in `$XDG_CACHE_HOME` or `~/.cache`, with the limit that the variable `REMAT_CACHE_SIZE` gives (`500MiB`, `10GiB`), 2 GiB
-    /// without it. With a limit of 0 it is turned off: engines
-    /// do not use it. Nothing where neither `XDG_CACHE_HOME` nor `HOME` is set.
+    /// The user's cache: the folder `remat/executables` in `$XDG_CACHE_HOME` or `~/.cache`, with the limit in the environment variable
+    /// `REMAT_CACHE_SIZE` (`500MiB`, `10GiB`), or 2 GiB by default. A limit of 0 turns it off. `None` if neither `XDG_CACHE_HOME` nor
+    /// `HOME` is set.
     ///
     /// # Errors
     /// If `REMAT_CACHE_SIZE` is not a number of bytes.
@@ -82,22 +82,22 @@ impl ExecutableCache {
         Ok(folder::of_user("executables").ok().map(cache))
     }
 
-    /// That of a folder, which need not exist, with a limit in bytes.
+    /// The cache in a folder, which need not exist, with a limit in bytes.
     pub fn new(folder: impl Into<PathBuf>, limit: u64) -> ExecutableCache {
         ExecutableCache { folder: folder.into(), limit, counted: Mutex::new(None) }
     }
 
-    /// Where it is.
+    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The bytes that it may take.
+    /// Its limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// What it takes; nothing where the folder is not there.
+    /// Its size; zero if the folder does not exist.
     pub fn usage(&self) -> Usage {
         self.files()
             .iter()
@@ -105,7 +105,7 @@ impl ExecutableCache {
             .fold(Usage::default(), |sum, file| Usage { entries: sum.entries + 1, bytes: sum.bytes + file.bytes })
     }
 
-    /// Deletes all entries, and says what they took.
+    /// Deletes all entries, and returns their size.
     ///
     /// # Errors
     /// If one cannot be deleted.
@@ -125,18 +125,18 @@ impl ExecutableCache {
         Ok(deleted)
     }
 
-    /// The executable with this key, if it is there and whole. It is then the last that was used.
+    /// The executable with this key, if it exists and is intact. It becomes the most recently used one.
     pub(crate) fn get(&self, key: u128) -> Option<Vec<u8>> {
         let mut file = File::open(self.path(key)).ok()?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
         let executable = entry::read(key, bytes)?;
-        // Where that is not allowed, entries are deleted by the time when they were written.
+        // If that is not allowed, entries are deleted by the time at which they were written.
         let _ = file.set_modified(SystemTime::now());
         Some(executable)
     }
 
-    /// Leaves an executable under a key. One that cannot be written, or that is larger than the limit, is compiled again by the next process.
+    /// Stores an executable under a key. One that cannot be written, or that exceeds the limit, is compiled again by the next process.
     pub(crate) fn put(&self, key: u128, executable: &[u8]) {
         let entry = entry::written(key, executable);
         let size = on_disk(entry.len() as u64);
@@ -145,7 +145,7 @@ impl ExecutableCache {
         }
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         *counted = Some(match counted.take() {
-            // Others write too: each process may put a 64th of the limit on top of it before it finds out.
+            // Other processes write too: each may exceed the limit by a 64th before it counts again.
             Some(Counted { bytes, written })
                 if written + size <= self.limit / 64 && bytes + written + size <= self.limit =>
             {
@@ -155,7 +155,7 @@ impl ExecutableCache {
         });
     }
 
-    /// Writes an entry to a file of another name and renames it, so that no process reads a part of it.
+    /// Writes an entry to a file of another name and renames it, so that no process reads a partial entry.
     fn write(&self, key: u128, entry: &[u8]) -> io::Result<()> {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(&self.folder)?;
@@ -163,14 +163,14 @@ impl ExecutableCache {
         let unfinished = self.folder.join(format!("{key:032x}.{}.{number}", std::process::id()));
         let renamed = fs::write(&unfinished, entry).and_then(|()| fs::rename(&unfinished, self.path(key)));
         if renamed.is_err() {
-            // It was perhaps not begun.
+            // It may not exist.
             let _ = fs::remove_file(&unfinished);
         }
         renamed
     }
 
-    /// Where the folder takes more than the limit, deletes entries until an eighth of that is free, so that the next ones need not look at all files
-    /// again; but not the last entry, which may be larger than the rest. It gives what is left.
+    /// If the folder exceeds the limit, deletes entries until an eighth of it is free, so that the next entries need no count of all files.
+    /// The last entry, which may be larger than the rest, stays. Returns the remaining size.
     fn shrink(&self, last: &Path) -> u64 {
         let mut files = self.files();
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
@@ -196,7 +196,7 @@ impl ExecutableCache {
         self.folder.join(format!("{key:032x}"))
     }
 
-    /// All files that are the cache's: entries, and those that are written. Others in the folder are not touched.
+    /// All files of the cache: entries, and unfinished ones. Other files in the folder are not touched.
     fn files(&self) -> Vec<CachedFile> {
         fs::read_dir(&self.folder).into_iter().flatten().flatten().filter_map(|file| CachedFile::of(&file)).collect()
     }
@@ -208,7 +208,7 @@ struct CachedFile {
     /// On disk.
     bytes: u64,
     used: SystemTime,
-    /// Whether it is whole; others are written, or were when their process ended.
+    /// Whether it is complete; other files are being written, or were when their process ended.
     is_entry: bool,
 }
 
@@ -227,7 +227,7 @@ fn on_disk(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK)
 }
 
-/// The limit that the variable gives.
+/// Parses the limit in the environment variable.
 fn limit(text: &str) -> Result<u64> {
     parse_bytes(text).map(|bytes| bytes as u64).ok_or_else(|| {
         let message = format!("{VARIABLE} is '{text}' and must be a number of bytes such as 500MiB or 10GiB, or 0");

@@ -1,4 +1,4 @@
-//! The clients of plugins: one for each platform of a library, so that arrays of one run are arguments of another.
+//! The clients of plugins: one for each platform of a library, so that arrays of one run can be arguments of another.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use super::compiler::Compiler;
 use crate::pjrt::Client;
 use crate::{ExecutableCache, Platform, Plugin};
 
-/// What became of the client of a plugin.
+/// The client of a plugin, or the error of creating it.
 type Made = Arc<OnceLock<Result<Arc<Compiler>>>>;
 
 static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform, usize), Made>>> = LazyLock::new(Mutex::default);
 
-/// The client of a plugin, which is made when it is first asked for; for CPUs one for each number of virtual devices. One that cannot be made is not tried again in the process: a driver
-/// that fails takes seconds to do so.
+/// The client of a plugin, created at the first request; for CPUs there is one for each number of virtual devices. A failed creation is not
+/// repeated in the process, since a failing driver takes seconds.
 pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Compiler>> {
     let options: &[(&str, i64)] = match plugin.platform() {
         Platform::Cpu => &[(Client::CPU_DEVICES, devices as i64)],
@@ -27,12 +27,12 @@ pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Compiler>> {
     made(plugin, devices).get_or_init(open).clone()
 }
 
-/// Makes the client of a plugin as that of a node of a cluster.
+/// Creates the client of a plugin for a node of a cluster.
 pub(super) fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
     let refused = |message: &str| Err(Error::new(ErrorKind::Argument, "xla", message));
     match plugin.platform() {
         Platform::Gpu => {}
-        // The hosts of a slice find each other: its machines know of them.
+        // The hosts of a TPU slice find each other, since its machines know about them.
         Platform::Tpu => return Ok(()),
         Platform::Cpu => {
             return refused(
@@ -60,7 +60,7 @@ fn opened(plugin: &Plugin, client: Client) -> Result<Arc<Compiler>> {
 }
 
 fn made(plugin: &Plugin, devices: usize) -> Made {
-    // By whatever path: the library is opened once.
+    // The library is opened once, even if it has several paths.
     let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
     let devices = if plugin.platform() == Platform::Cpu { devices } else { 1 };
     let key = (path, plugin.platform(), devices);

@@ -1,4 +1,4 @@
-//! A client that compiles what it has not compiled before on this machine.
+//! A client with a cache: it compiles only what has not been compiled on this machine before.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use twox_hash::XxHash3_128;
 use crate::pjrt::{Client, Loaded};
 use crate::{ExecutableCache, Platform, Plugin};
 
-/// A client, and the executables on disk that it may load.
+/// A client, and the cache of executables that it may load.
 pub(super) struct Compiler {
     pub(super) client: Arc<Client>,
     cached: Option<Cached>,
@@ -19,20 +19,20 @@ pub(super) struct Compiler {
 
 struct Cached {
     cache: ExecutableCache,
-    /// What executables depend on beside their modules and options.
+    /// Everything that executables depend on besides their modules and options.
     machine: String,
 }
 
 impl Compiler {
-    /// A compiler with a cache, if that is not turned off. There is none for the node of a cluster: nodes compile a program together on some platforms, and one that finds it on its disk
-    /// would leave the others waiting.
+    /// A compiler with a cache, unless it is turned off. A node of a cluster has no cache: on some platforms nodes compile a program
+    /// together, and one that finds it on its disk would leave the others waiting.
     pub(super) fn new(client: Arc<Client>, plugin: &Plugin, cache: Option<ExecutableCache>) -> Compiler {
         let cache = cache.filter(|cache| cache.limit() > 0 && !client.is_of_node());
         let cached = cache.and_then(|cache| Some(Cached { cache, machine: machine(&client, plugin)? }));
         Compiler { client, cached }
     }
 
-    /// The executable of a module with these options, which takes and gives arrays of these avals: loaded from disk, or compiled and left
+    /// The executable of a module with these options and the avals of its arguments and results: loaded from disk, or compiled and stored
     /// there.
     pub(super) fn compile(&self, module: &str, options: &[u8], avals: [Vec<Aval>; 2]) -> Result<Loaded> {
         let Some(Cached { cache, machine }) = &self.cached else {
@@ -45,7 +45,7 @@ impl Compiler {
             return Ok(loaded);
         }
         let loaded = self.client.compile(module, options, avals)?;
-        // What the plugin cannot write is compiled by the next process too.
+        // If the plugin cannot serialize it, the next process compiles it too.
         if let Ok(Some(executable)) = loaded.serialize() {
             cache.put(key, &executable);
         }
@@ -53,28 +53,29 @@ impl Compiler {
     }
 }
 
-/// A hash of parts, of which none can be taken for a piece of another.
+/// A hash of parts that keeps their boundaries distinct.
 fn key(parts: &[&[u8]]) -> u128 {
     let lengths = parts.iter().flat_map(|part| (part.len() as u64).to_le_bytes());
     let all: Vec<u8> = lengths.chain(parts.iter().flat_map(|part| part.iter().copied())).collect();
     XxHash3_128::oneshot(&all)
 }
 
-/// The plugin, the chips, and what of the process XLA looks at when it compiles; nothing where that is not known.
+/// The plugin, the chips, and the properties of the process that XLA reads when it compiles; `None` if they are unknown.
 fn machine(client: &Client, plugin: &Plugin) -> Option<String> {
     let platform = plugin.platform();
-    // Machine code for the CPU has the instructions that it has.
+    // Machine code for the CPU uses the instructions that it has.
     let cpu = if platform == Platform::Cpu { cpu(&fs::read_to_string("/proc/cpuinfo").ok()?)? } else { String::new() };
     let (identity, version) = (plugin.identity().ok()?, client.platform_version().ok()?);
     let kinds = client.device_kinds().ok()?;
-    // Work is divided by the number of threads when it is compiled.
+    // The compiler divides work by the number of threads.
     let threads = (available_parallelism().map_or(1, NonZero::get), threads(&env::var("NPROC").unwrap_or_default()));
     let flags = ["XLA_FLAGS", "LIBTPU_INIT_ARGS"].map(|name| flags(&env::var_os(name)?.to_string_lossy()));
     let remat = env!("CARGO_PKG_VERSION");
     Some(format!("{remat} {platform:?} {identity} {version} {kinds:?} {threads:?} {flags:?} {cpu}"))
 }
 
-/// What XLA's own thread pools go by: the variable `NPROC`, and the number of CPUs that this thread may run on, whatever share of them a container has.
+/// The sizes of XLA's own thread pools: the variable `NPROC`, and the number of CPUs on which this thread may run, whatever share of them a
+/// container has.
 fn threads(nproc: &str) -> (String, Option<u32>) {
     let status = fs::read_to_string("/proc/thread-self/status").ok();
     (nproc.to_string(), status.and_then(|status| allowed_cpus(&status)))
@@ -86,12 +87,12 @@ fn allowed_cpus(status: &str) -> Option<u32> {
     Some(mask.chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones).sum())
 }
 
-/// The flags of a variable, which has them or names a file that does. There are none where that cannot be read.
+/// The flags of a variable, which contains them or names a file that does; `None` if that file cannot be read.
 fn flags(text: &str) -> Option<String> {
     if text.trim_start().starts_with('-') { Some(text.to_string()) } else { fs::read_to_string(text).ok() }
 }
 
-/// The model and the features of the first CPU, from `/proc/cpuinfo`: its lines but for those that change with time or differ between cores.
+/// The model and the features of the first CPU in `/proc/cpuinfo`, without lines that change with time or differ between cores.
 fn cpu(text: &str) -> Option<String> {
     let first = text.split("\n\n").next()?;
     let told = ["vendor_id", "cpu family", "model", "model name", "stepping", "flags", "CPU implementer"];
@@ -99,7 +100,7 @@ fn cpu(text: &str) -> Option<String> {
     let told: Vec<&str> = told.copied().collect();
     let is_told = |line: &&str| line.split_once(':').is_some_and(|(name, _)| told.contains(&name.trim()));
     let lines: Vec<&str> = first.lines().filter(is_told).collect();
-    // Without features there is no telling which instructions may be used.
+    // Without features the usable instructions are unknown.
     let has_features = lines.iter().any(|line| line.starts_with("flags") || line.starts_with("Features"));
     has_features.then(|| lines.join("\n"))
 }

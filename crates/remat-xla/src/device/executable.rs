@@ -40,7 +40,7 @@ impl Compiled {
         Ok(seconds[seconds.len() / 2])
     }
 
-    /// The argument as an array of the device. One that no one else has stays so until the run has begun.
+    /// The argument as an array of the device. If it has no other references, that stays so until the run has started.
     fn argument(&self, value: Value) -> Result<Arc<DeviceArray>> {
         let array = match value {
             Value::Device(array) => array,
@@ -109,7 +109,7 @@ mod tests {
         array.buffer::<OnDevice>().unwrap().buffer.address()
     }
 
-    /// By the addresses of buffers: donated arguments are where results are afterwards, and those that are kept are not.
+    /// Compares the addresses of buffers: results take the memory of donated arguments, but not of those that are kept.
     #[test]
     fn results_lie_in_the_memory_of_donated_arguments() {
         let Some(xla) = crate::support::xla() else { return };
@@ -131,7 +131,8 @@ mod tests {
         let before: Vec<usize> = given.iter().map(address).collect();
         let results = compiled.execute(given).unwrap();
         assert_eq!(results.iter().map(address).collect::<Vec<_>>(), [before[1], before[0], before[2]]);
-        // Each may be kept, and its result has memory of its own, or that of another argument of its aval; the others are donated as before.
+        // Each argument may be kept. Its result then has its own memory, or that of another argument of its aval; the others are donated as
+        // before.
         for (kept, places) in [(0, [1, 3, 2]), (1, [9, 0, 2]), (2, [1, 0, 9]), (3, [1, 0, 2])] {
             let given = args();
             let before: Vec<usize> = given.iter().map(address).collect();
@@ -143,7 +144,7 @@ mod tests {
             assert_eq!(literal(kept.host().unwrap()), if kept.aval().dtype == DType::I32 { 1.0 } else { 1.5 });
             assert_eq!([0, 1, 2].map(|k| literal(results[k].host().unwrap())), [3.0, 3.0, -1.0]);
         }
-        // None is donated.
+        // No argument is donated.
         let given = args();
         let before: Vec<usize> = given.iter().map(address).collect();
         let results = compiled.execute(given.clone()).unwrap();

@@ -23,15 +23,15 @@ use crate::{Attention, Options, Platform, Plugin, stablehlo};
 
 /// A device of XLA, and its engine.
 ///
-/// Arguments from the host are copied to the device; results stay there until they are read, and [`Executable::execute`] returns before
-/// they are computed. An argument that has no other reference gives its memory to a result of its aval. On GPUs and TPUs a program whose
-/// arguments or results are in host memory is refused; values in between may be there. Where a plugin does not tell the memory of a
-/// run, arguments and results alone are counted.
+/// Arguments from the host are copied to the device. Results stay there until they are read, and [`Executable::execute`] returns before
+/// they are computed. An argument without other references gives its memory to a result of its aval. On GPUs and TPUs, programs with
+/// arguments or results in host memory are refused; intermediate values may be there. If a plugin does not report the memory of a run, only
+/// arguments and results are counted.
 ///
-/// An executable may run on several threads at a time.
+/// An executable can run on several threads at the same time.
 ///
-/// Flags of XLA in the environment (`XLA_FLAGS`) hold but for those that results depend on: `xla_allow_excess_precision`, and on
-/// CPUs `xla_cpu_enable_fast_min_max` and, for programs with barriers, the list `xla_disable_hlo_passes`.
+/// Flags of XLA in the environment (`XLA_FLAGS`) apply, except for those on which results depend: `xla_allow_excess_precision`, and on CPUs
+/// `xla_cpu_enable_fast_min_max` and, for programs with barriers, the list `xla_disable_hlo_passes`.
 ///
 /// ```
 /// use remat_ir::{Array, Device, Jaxpr};
@@ -67,7 +67,7 @@ impl Xla {
         Xla::device(Platform::Cpu, 0)
     }
 
-    /// The device of this ordinal of the plugin that [`Plugin::find`] finds.
+    /// The device with this ordinal of the plugin that [`Plugin::find`] finds.
     ///
     /// # Errors
     /// As [`Plugin::find`] and [`Xla::of_plugin`].
@@ -83,10 +83,10 @@ impl Xla {
         Xla::of_plugin(plugin, 0)
     }
 
-    /// The device of this ordinal of a plugin. All devices of a plugin share one client, which lasts as long as the process.
+    /// The device with this ordinal of a plugin. All devices of a plugin share one client, which lasts as long as the process.
     ///
     /// # Errors
-    /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices.
+    /// If the plugin cannot create a client, because there is no such chip or its driver is missing; if it has fewer devices.
     pub fn of_plugin(plugin: &Plugin, ordinal: usize) -> Result<Xla> {
         let (platform, compiler) = (plugin.platform(), clients::of(plugin, 1)?);
         let client = &compiler.client;
@@ -98,21 +98,22 @@ impl Xla {
         Ok(Xla(Arc::new(Inner { compiler, platform, ordinal, name })))
     }
 
-    /// Makes the devices of this process work with those of the other nodes of a cluster, whose key-value store the plugin uses to find
-    /// them. It comes before anything else that is done with the plugin, and waits until all nodes are there. The hosts of a TPU find each other
-    /// by themselves, and for them this does nothing. It has not run on several hosts with GPUs yet: only a double of a plugin has called the store.
+    /// Makes the devices of this process work with those of the other nodes of a cluster. The plugin uses the cluster's key-value store to
+    /// find them. Call it before anything else is done with the plugin; it waits until all nodes have joined. The hosts of a TPU find each
+    /// other on their own, so for them it does nothing. It has not yet run on several hosts with GPUs: only a test double of a plugin has
+    /// called the store.
     ///
     /// # Errors
-    /// If the plugin is that for CPUs, which works in one process alone; if a device was used before; if there is no such chip, or the
+    /// If the plugin is that for CPUs, which works in one process only; if a device was used before; if there is no such chip, or the
     /// cluster fails.
     pub fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
         clients::join(plugin, store)
     }
 
-    /// The version of the platform, as the plugin has it.
+    /// The version of the platform, according to the plugin.
     ///
     /// # Errors
-    /// If the plugin does not tell.
+    /// If the plugin does not report it.
     pub fn platform_version(&self) -> Result<String> {
         self.0.compiler.client.platform_version()
     }
@@ -122,26 +123,26 @@ impl Xla {
         self.0.compiler.client.num_devices()
     }
 
-    /// The number of arrays on the devices of its client: those that values hold, and those of runs that have not begun.
+    /// The number of arrays on the devices of its client, in values and in runs that have not started.
     pub fn num_arrays(&self) -> usize {
         self.0.compiler.client.num_buffers()
     }
 
-    /// The seconds that the plugin itself takes for a call of a program: the median of 25 times `calls` calls, of which nothing is read. It is
-    /// what a call by way of an engine is compared with; arguments are moved to the device before, and none is donated.
+    /// The seconds that the plugin itself takes for a call of a program: the median of 25 times `calls` calls, whose results are not read.
+    /// It is a baseline for calls through an engine; arguments are moved to the device before, and none is donated.
     ///
     /// # Errors
-    /// If the program cannot be compiled or run, or the arguments are not its own.
+    /// If the program cannot be compiled or run, or the arguments do not match it.
     pub fn plugin_seconds(&self, jaxpr: &Arc<Jaxpr>, args: &[Array], calls: usize) -> Result<f64> {
         Compiled::new(self.clone(), jaxpr.clone(), &[])?.plugin_seconds(args, calls)
     }
 
-    /// Whether both are one device.
+    /// Whether both are the same device.
     fn is(&self, other: &Xla) -> bool {
         Arc::ptr_eq(&self.0.compiler.client, &other.0.compiler.client) && self.0.ordinal == other.0.ordinal
     }
 
-    /// Fails if an argument or result is in the host's memory, where that is another than the device's.
+    /// Fails if an argument or result is in the host's memory and that is separate from the device's.
     fn expect_device_memory(&self, jaxpr: &Jaxpr) -> Result<()> {
         if !self.0.platform.has_host_memory() {
             return Ok(());

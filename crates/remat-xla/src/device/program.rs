@@ -1,4 +1,4 @@
-//! What the engines of one device and of several share: a program, its executables, and their memory.
+//! Programs for one device or several: their executables, and their memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -16,38 +16,38 @@ use twox_hash::XxHash3_128;
 
 /// A program for a device, or for several.
 ///
-/// XLA decides when it compiles which results lie in the memory of arguments, copies an aliased argument that is kept, and the plugin for CPUs then copies all
-/// aliased arguments behind it too. So there is an executable for each set of donated arguments, compiled when it is first
-/// needed; those whose text is the same are one.
+/// XLA decides when it compiles which results take the memory of arguments. It copies an aliased argument that is kept, and the plugin for
+/// CPUs then also copies all aliased arguments after it. So there is an executable for each set of donated arguments, compiled when it is
+/// first needed; those with the same text share one.
 pub(super) struct Program {
     compiler: Arc<Compiler>,
     platform: Platform,
     jaxpr: Arc<Jaxpr>,
     placed: Placed,
-    /// Arguments and results as one device has them.
+    /// Arguments and results on one device.
     ins: Vec<Aval>,
     outs: Vec<Aval>,
-    /// Executables by the donated arguments, the last used ones.
+    /// The most recently used executables, by their donated arguments.
     executables: Mutex<Vec<(Vec<bool>, Slot)>>,
-    /// The same by the hash of their text.
+    /// The same executables by the hash of their text.
     texts: Mutex<BTreeMap<u128, Weak<Ready>>>,
     memory: MemoryStats,
-    /// Whose figures those are.
+    /// The source of the memory figures.
     source: &'static str,
 }
 
 /// An executable for a set of donated arguments.
 pub(super) struct Ready {
     pub(super) loaded: Loaded,
-    /// Of its runs: results that lie in the memory of arguments are counted once.
+    /// The memory of its runs. Results that take the memory of arguments are counted once.
     memory: MemoryStats,
-    /// Whether the plugin told it.
+    /// Whether the plugin reported it.
     is_told: bool,
 }
 
 type Slot = Arc<OnceLock<Result<Arc<Ready>>>>;
 
-/// The most sets of arguments that executables are kept for. A caller has one or two.
+/// The most sets of donated arguments whose executables are kept. A caller has one or two.
 const MOST: usize = 16;
 
 /// The ids of the devices that run the program.
@@ -75,8 +75,8 @@ impl Program {
         Ok(program)
     }
 
-    /// The memory of callers who keep all arguments and of those who donate all, by the figures of one executable: those of another have
-    /// about the same temporaries, and need not be compiled to know it.
+    /// The memory for callers who keep all arguments and for those who donate all, based on the figures of one executable. Others have
+    /// about the same temporaries, so they need not be compiled.
     fn memory_by(&self, ready: &Ready) -> Result<MemoryStats> {
         let MemoryStats { arguments, outputs, temporaries, peak: known, .. } = ready.memory;
         let peak = arguments + outputs + temporaries;
@@ -91,7 +91,7 @@ impl Program {
         Ok(aliased.map(|(aval, _)| aval.bytes()).sum())
     }
 
-    /// What is known without the plugin.
+    /// The memory that is known without the plugin.
     fn known_memory(&self, is_kept: impl Fn(usize) -> bool) -> Result<MemoryStats> {
         let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
         let (arguments, outputs): (usize, usize) = (bytes(&self.ins), bytes(&self.outs));
@@ -99,7 +99,7 @@ impl Program {
         Ok(MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak, donated_peak: peak })
     }
 
-    /// The executable for runs to which these arguments are donated; none of them where the list is empty.
+    /// The executable for runs with these donated arguments; an empty list means none.
     pub(super) fn ready(&self, donated: &[bool]) -> Result<Arc<Ready>> {
         let donated = if donated.contains(&true) { donated } else { &[] };
         let slot = {
@@ -126,7 +126,7 @@ impl Program {
         let attention = Attention::of_environment()?;
         let options = Options { platform: self.platform, donates: true, kept, attention, ..Options::default() };
         let module = stablehlo(&self.jaxpr, &options)?;
-        // Held while it is compiled: another thread may ask for the same text.
+        // Locked during compilation, since another thread may request the same text.
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = XxHash3_128::oneshot(module.as_bytes());
         if let Some(ready) = texts.get(&text).and_then(Weak::upgrade) {
@@ -145,9 +145,9 @@ impl Program {
         Ok(ready)
     }
 
-    /// The bytes of a run on these arguments. The executable for them is compiled where it was not, as the run needs it next.
+    /// The bytes of a run with these arguments. If necessary, it compiles the executable for them, which the run needs next.
     pub(super) fn peak_of(&self, args: &[Value]) -> usize {
-        // An error of the compiler comes with the run.
+        // An error of the compiler is returned by the run.
         self.ready(&donated(args)).map_or(0, |ready| ready.memory.peak)
     }
 
@@ -155,7 +155,7 @@ impl Program {
         self.memory
     }
 
-    /// Plugins do not tell which temporaries are live at the peak: they are one value. Bytes that arguments and outputs share are not
+    /// Plugins do not report which temporaries are live at the peak, so they are one value. Bytes that arguments and outputs share are not
     /// in the peak.
     pub(super) fn memory_report(&self) -> MemoryReport {
         let value = |aval: &Aval, kind| LiveValue {
@@ -180,7 +180,7 @@ pub(super) fn run_on_host(executable: &impl Executable, args: Vec<Array>) -> Res
     results.into_iter().map(Value::into_host).collect()
 }
 
-/// Which arguments are donated, by the rule that callers of [`Device::compile_with`](remat_ir::Device::compile_with) have: those of the host are
+/// The donated arguments, by the rule for callers of [`Device::compile_with`](remat_ir::Device::compile_with). Arguments of the host are
 /// copied to the device, and the copies are kept until the run has ended.
 pub(super) fn donated(args: &[Value]) -> Vec<bool> {
     args.iter().map(Value::is_donated).collect()

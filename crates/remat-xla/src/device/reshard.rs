@@ -1,4 +1,4 @@
-//! Arrays that are cut in another way than a program wants them: programs that reshard them, from device to device.
+//! Resharding: programs that change how an array is cut, from device to device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,14 +7,15 @@ use remat_ir::{Aval, Builder, DeviceArray, Error, ErrorKind, Executable, Result,
 use super::XlaDevices;
 use super::several::{Compiled, Parts, Sharded, whole};
 
-/// The programs that were compiled so far, the last used first. They have no handle of the devices, which own them.
+/// The compiled programs, the most recently used first. They hold no handle of the devices, which own them.
 #[derive(Default)]
 pub(super) struct Resharding(Mutex<Vec<(Reshard, Slot)>>);
 
-/// The place of a program. Its lock is held while it is compiled: another thread may want the same. Those that want others do not wait.
+/// The slot of a program. It is locked during compilation, since another thread may request the same program; threads with other programs
+/// do not wait.
 type Slot = Arc<Mutex<Option<Arc<Parts>>>>;
 
-/// What a program takes, and how it gives it.
+/// The input and the output of a program.
 #[derive(Clone, PartialEq)]
 struct Reshard {
     aval: Aval,
@@ -26,7 +27,7 @@ struct Reshard {
 const MOST: usize = 256;
 
 impl Resharding {
-    /// The array cut as the sharding says, without the host; `None` where the two are not of the same devices.
+    /// The array cut as the sharding says, without the host; `None` if the two use different devices.
     pub(super) fn resharded(
         &self,
         devices: &XlaDevices,
@@ -36,7 +37,7 @@ impl Resharding {
         let Some(sharded) = array.buffer::<Sharded>() else { return Ok(None) };
         let from = match sharded.sharding.mesh.devices() == to.mesh.devices() {
             true => sharded.sharding.clone(),
-            // Each device has all of it, also the first ones that the program is for.
+            // Each device has the whole array, including the first ones, for which the program is.
             false if sharded.is_whole() && sharded.shards.len() > to.mesh.devices() => whole(to.mesh.devices())?,
             false => return Ok(None),
         };
@@ -73,7 +74,7 @@ impl Resharding {
         slots[0].1.clone()
     }
 
-    /// How many programs there are.
+    /// The number of programs.
     #[cfg(test)]
     pub(super) fn programs(&self) -> usize {
         self.0.lock().unwrap().iter().filter(|(_, slot)| slot.lock().unwrap().is_some()).count()
@@ -91,7 +92,7 @@ mod tests {
         crate::support::xla().is_some().then(|| XlaDevices::find(Platform::Cpu, 4).unwrap())
     }
 
-    /// A program that wants its argument cut so, and gives it back.
+    /// A program that requires its argument cut in this way, and returns it.
     fn wants(devices: &XlaDevices, aval: &Aval, sharding: &Sharding) -> Arc<dyn Executable> {
         let mut b = Builder::new();
         let x = b.input(aval.clone());
@@ -126,7 +127,7 @@ mod tests {
         let cuts = cuts.map(|(mesh, spec)| Sharding::new(mesh, spec));
         for one in DType::ALL.map(|dtype| Literal::from_f64(dtype, 1.0)) {
             let aval = Aval::new(one.dtype(), [8, 4]);
-            // Elements that tell where they belong: one alone is not zero in each.
+            // Elements that show where they belong. In a single one, no element is zero on every device.
             let whole: Vec<Array> = [0, 13, 31]
                 .map(|at| {
                     remat_ir::with_dtype!(one.dtype(), T => {
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!((last.0.from, last.0.to), (cuts[5].clone(), cuts[0].clone()));
     }
 
-    /// Constants are cut when they are placed, and not again in each run.
+    /// Constants are cut when they are placed, not again in each run.
     #[test]
     fn a_placed_array_is_what_runs_want() {
         let Some(devices) = devices() else { return };
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// What lies on more devices than the program has is resharded where each of them has all of it, and goes through the host otherwise.
+    /// An array on more devices than the program has is resharded if each of them has all of it; otherwise it goes through the host.
     #[test]
     fn arrays_of_other_meshes_come_too() {
         let Some(devices) = devices() else { return };

@@ -1,4 +1,4 @@
-//! Several devices of one client as one engine: programs with meshes, on arrays that are cut over the devices and stay there.
+//! Several devices of one client as one engine, for programs with meshes on arrays that stay cut over the devices.
 
 use std::sync::Arc;
 
@@ -18,10 +18,11 @@ use crate::{Attention, Options, Platform, Plugin, stablehlo};
 
 /// Several devices of XLA, and their engine.
 ///
-/// A program with a mesh runs on as many of them as the mesh has, the first ones, in the order of the mesh; one without runs on the
-/// first. [`Device::put`] copies the whole array to each of them. Arguments from the host are cut and copied to the devices; results stay there, cut as the program says, until they are read,
-/// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants is
-/// resharded by the devices, and goes through the host only where it comes from other devices than the program's. Figures of memory are those of one device.
+/// A program with a mesh runs on the first devices, as many as the mesh has and in its order; one without a mesh runs on the first device.
+/// [`Device::put`] copies the whole array to each of them. Arguments from the host are cut and copied to the devices. Results stay there,
+/// cut as the program says, until they are read, and [`Executable::execute`] returns before they are computed. An argument that is cut
+/// differently is resharded by the devices; it goes through the host only if it comes from other devices than the program's. Memory figures
+/// are those of one device.
 ///
 /// ```
 /// use remat_ir::{Array, Device, Jaxpr};
@@ -42,7 +43,7 @@ use crate::{Attention, Options, Platform, Plugin, stablehlo};
 #[derive(Clone)]
 pub struct XlaDevices(Arc<Inner>);
 
-/// The most virtual devices: each has threads of its own, and the plugin ends the process for a number that it cannot make.
+/// The most virtual devices: each has threads of its own, and the plugin ends the process if it cannot create them.
 const MOST_VIRTUAL: usize = 1024;
 
 struct Inner {
@@ -54,8 +55,7 @@ struct Inner {
 }
 
 impl XlaDevices {
-    /// The first `count` devices of the plugin that [`Plugin::find`] finds. Those of CPUs are virtual: up to 1,024 of them share the
-    /// cores.
+    /// The first `count` devices of the plugin that [`Plugin::find`] finds. Those of CPUs are virtual: up to 1,024 of them share the cores.
     ///
     /// # Errors
     /// As [`Plugin::find`] and [`XlaDevices::of_plugin`].
@@ -66,8 +66,8 @@ impl XlaDevices {
     /// The first `count` devices of a plugin.
     ///
     /// # Errors
-    /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices; if `count` is 0, or
-    /// more than 1,024 for CPUs.
+    /// If the plugin cannot create a client, because there is no such chip or its driver is missing; if it has fewer devices; if `count` is
+    /// 0, or more than 1,024 for CPUs.
     pub fn of_plugin(plugin: &Plugin, count: usize) -> Result<XlaDevices> {
         let wrong = |message: String| Err(Error::new(ErrorKind::Argument, "xla", message));
         if count == 0 {
@@ -87,16 +87,16 @@ impl XlaDevices {
         Ok(XlaDevices(Arc::new(Inner { compiler, platform, count, name, resharding: Resharding::default() })))
     }
 
-    /// How an array is cut over several devices; `None` for one that is on one device.
+    /// How an array is cut over several devices; `None` if it is on one device.
     pub fn sharding_of(array: &DeviceArray) -> Option<&Sharding> {
         array.buffer().map(|sharded: &Sharded| &sharded.sharding)
     }
 
-    /// An array of the host where another of its shape is, cut over the devices as that one is: each gets its shard alone. `None` where the other is on one
-    /// device.
+    /// An array of the host on the devices of another one of its shape, cut in the same way: each device gets only its shard. `None` if the
+    /// other is on one device.
     ///
     /// # Errors
-    /// If the array cannot be cut in this way; if a device has no memory for its shard.
+    /// If the array cannot be cut in this way; if a device does not have enough memory for its shard.
     pub fn put_like(array: &Array, like: &DeviceArray) -> Result<Option<Value>> {
         let Some(Sharded { sharding, devices, .. }) = like.buffer() else { return Ok(None) };
         let (shards, aval) = (devices.upload(array, sharding)?, array.aval().clone());
@@ -119,7 +119,7 @@ impl XlaDevices {
     }
 }
 
-/// The message for more devices than this process has, of those of all processes.
+/// The message for a request of more devices than this process has, with the number of all processes.
 fn too_few(platform: Platform, count: usize, there: usize, of_all: usize) -> String {
     let asked = format!("{count} devices of {} are asked for, and ", platform.device_name());
     if count > of_all || there == of_all {
@@ -150,7 +150,7 @@ impl Device for XlaDevices {
         Ok(Arc::new(Compiled::new(self.clone(), Arc::new(parts))))
     }
 
-    /// The whole array on every device, since no program says yet how it is cut.
+    /// The whole array on every device, since no program has determined how it is cut.
     fn put(&self, array: &Array) -> Result<Value> {
         let sharding = whole(self.0.count)?;
         let (shards, aval) = (self.upload(array, &sharding)?, array.aval().clone());
@@ -165,7 +165,7 @@ impl Device for XlaDevices {
 
 /// An array that is cut over devices. It may be pending.
 pub(super) struct Sharded {
-    /// One for each device of the mesh.
+    /// The shards, one for each device of the mesh.
     pub(super) shards: Vec<Buffer>,
     aval: Aval,
     pub(super) sharding: Sharding,
@@ -177,7 +177,7 @@ impl Sharded {
         is_whole(&self.sharding)
     }
 
-    /// Whether the devices of a program have what it wants. Of whole arrays each device has all, whatever the mesh.
+    /// Whether the devices of a program have the shards that it needs. A whole array is on each device, whatever the mesh.
     fn is_cut_as(&self, sharding: &Sharding) -> bool {
         let has_all = || self.is_whole() && is_whole(sharding) && self.shards.len() >= sharding.mesh.devices();
         self.sharding == *sharding || has_all()
@@ -188,7 +188,7 @@ fn is_whole(sharding: &Sharding) -> bool {
     sharding.spec.axes().next().is_none()
 }
 
-/// The sharding of arrays of which each of so many devices has the whole.
+/// The sharding of arrays that are whole on each of this many devices.
 pub(super) fn whole(devices: usize) -> Result<Sharding> {
     Ok(Sharding { mesh: Arc::new(Mesh::new([("device", devices)])?), spec: PartitionSpec::default() })
 }
@@ -210,7 +210,7 @@ impl DeviceBuffer for Sharded {
         self.shards.iter().try_for_each(Buffer::wait)
     }
 
-    /// Of an array of which every device has the whole, one copy is read.
+    /// If every device has the whole array, one copy is read.
     fn to_host(&self) -> Result<Array> {
         if self.is_whole() {
             let missing = || Error::new(ErrorKind::Internal, "xla", "an array has no shards");
@@ -221,13 +221,13 @@ impl DeviceBuffer for Sharded {
     }
 }
 
-/// A compiled program, and the devices that it runs on.
+/// A compiled program, and its devices.
 pub(super) struct Compiled {
     devices: XlaDevices,
     parts: Arc<Parts>,
 }
 
-/// A compiled program without a handle of its devices, so that these can keep it.
+/// A compiled program without a handle of its devices, so that the devices can keep it.
 pub(super) struct Parts {
     program: Program,
     placement: Placement,
@@ -269,7 +269,7 @@ impl Compiled {
         Compiled { devices, parts }
     }
 
-    /// The argument as shards on the devices. One that no one else has stays so until the run has begun.
+    /// The argument as shards on the devices. If it has no other references, that stays so until the run has started.
     fn argument(&self, value: Value, sharding: &Sharding) -> Result<Arc<DeviceArray>> {
         let array = match value {
             Value::Host(array) => return self.cut(&array, sharding),
@@ -312,7 +312,7 @@ impl Executable for Compiled {
         run_on_host(self, args)
     }
 
-    /// All is checked before the run begins: one that fails to begin on one device leaves the others waiting for it.
+    /// Everything is checked before the run starts: a run that fails to start on one device leaves the others waiting.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.parts.ins.iter(), args.iter().map(Value::aval))?;
         let ready = self.parts.program.ready(&donated(&args))?;
@@ -353,7 +353,7 @@ impl Executable for Compiled {
 }
 
 impl Placement {
-    /// That of a program without meshes: whole arrays on one device.
+    /// The placement of a program without meshes: whole arrays on one device.
     fn on_one_device(jaxpr: &Jaxpr) -> Result<Placement> {
         let whole = whole(1)?;
         let (ins, outs) = (vec![whole.clone(); jaxpr.ins.len()], vec![whole.clone(); jaxpr.outs.len()]);
@@ -383,7 +383,7 @@ mod tests {
         array.buffer::<Sharded>().unwrap().shards.iter().map(Buffer::address).collect()
     }
 
-    /// On each device, the shards of a donated argument are where those of the result are.
+    /// On each device, the shards of the result take the memory of the donated argument's shards.
     #[test]
     fn shards_lie_in_the_memory_of_donated_arguments() {
         if crate::support::xla().is_none() {
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(next[0].host().unwrap().as_slice::<f32>(), Some(&[8.0; 32][..]));
     }
 
-    /// The programs that reshard arguments are kept with the devices, and go with them.
+    /// The devices keep the programs that reshard arguments, and both are freed together.
     #[test]
     fn devices_go_with_their_last_handle() {
         if crate::support::xla().is_none() {

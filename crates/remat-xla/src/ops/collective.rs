@@ -1,6 +1,6 @@
-//! Collectives, inside of an `sdy.manual_computation`, and sharding constraints.
+//! Collectives, inside an `sdy.manual_computation`, and sharding constraints.
 //!
-//! A collective lists the groups of devices that take part together; devices are numbered as the mesh numbers them.
+//! A collective lists the groups of devices that communicate; devices are numbered as in the mesh.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use remat_ir::{
 use crate::value::{Type, Value, comma_separated};
 use crate::writer::{Manual, Region, Writer};
 
-/// All collectives may have one channel: it says that they are between the devices of one replica.
+/// All collectives share one channel, which means that they communicate between the devices of one replica.
 const CHANNEL: &str = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
 
 /// The result of a collective.
@@ -34,7 +34,7 @@ pub(super) fn collective(w: &mut Writer, op: &Prim, ins: &[Value], out: &Aval) -
     match (op, ins) {
         (Prim::AxisIndex(op), []) => Ok(axis_index(w, op, &manual)),
         (Prim::Ppermute(op), [x]) => ppermute(w, op, x, &groups),
-        // Alone in its group every device keeps what it has.
+        // A device that is alone in its group keeps its value.
         (_, [x]) if mesh.shards(&names) == 1 => Ok(x.clone()),
         (Prim::AllReduce(op), [x]) => all_reduce(w, op, x, &groups),
         (Prim::AllGather(op), [x]) => all_gather(w, op, x, out, &groups),
@@ -84,8 +84,8 @@ fn one(results: Vec<Value>) -> Result<Value> {
     results.into_iter().next().ok_or_else(none)
 }
 
-/// Sums of f16 and bf16 are accumulated in f32 and rounded once. The libraries that compute a maximum between devices lose a NaN,
-/// and so it is asked for by itself.
+/// Sums of f16 and bf16 are accumulated in f32 and rounded once. The libraries that compute a maximum between devices lose a NaN, so NaN is
+/// computed separately.
 fn all_reduce(w: &mut Writer, op: &AllReduce, x: &Value, groups: &Groups) -> Result<Value> {
     let reduced = |w: &mut Writer, operation, x: &Value| {
         let properties = format!("{CHANNEL}, {}, use_global_device_ids", groups.text());
@@ -150,7 +150,7 @@ fn all_to_all(w: &mut Writer, op: &AllToAll, x: &Value, out: &Aval, groups: &Gro
     one(w.generic("all_to_all", std::slice::from_ref(x), &properties, Vec::new(), std::slice::from_ref(out))?)
 }
 
-/// Devices that get nothing have zeros.
+/// Devices without a sender get zeros.
 fn ppermute(w: &mut Writer, op: &Ppermute, x: &Value, groups: &Groups) -> Result<Value> {
     let pairs: Vec<Vec<usize>> =
         groups.0.iter().flat_map(|group| op.pairs.iter().map(|&(from, to)| vec![group[from], group[to]])).collect();
@@ -167,7 +167,7 @@ fn ppermute(w: &mut Writer, op: &Ppermute, x: &Value, groups: &Groups) -> Result
     )?)
 }
 
-/// The number of the device, divided by the devices along the axes after this one.
+/// The number of the device, divided by the number of devices along the axes after this one.
 fn axis_index(w: &mut Writer, op: &AxisIndex, Manual { devices: mesh, positions, .. }: &Manual) -> Value {
     if op.axis_size == 1 {
         return w.constant(Literal::from_i128(DType::I32, 0), &[]);
@@ -186,7 +186,7 @@ fn axis_index(w: &mut Writer, op: &AxisIndex, Manual { devices: mesh, positions,
     w.convert(&position, DType::I32)
 }
 
-/// On one device there is nothing to cut, and neither is along the axes of a `shard_map` around it, where the value is a shard already.
+/// On one device there is nothing to cut, nor along the axes of an enclosing `shard_map`, where the value already is a shard.
 pub(super) fn sharding_constraint(w: &mut Writer, op: &ShardingConstraint, x: &Value) -> Value {
     let Some(placement) = w.placement.clone().filter(|placement| placement.devices() > 1) else {
         return x.clone();

@@ -10,7 +10,7 @@ use crate::writer::Writer;
 
 pub(super) fn conv(w: &mut Writer, op: &Conv, [input, kernel]: &[Value; 2], out: &Aval) -> Value {
     let (operand, sum) = accumulator(input.dtype(), out.dtype);
-    // A sum of no products, which XLA does not take if it is the kernel that is empty.
+    // A sum of no products. XLA rejects it if the kernel is empty.
     if input.aval.size() == 0 || kernel.aval.size() == 0 {
         return w.empty(out);
     }
@@ -49,7 +49,7 @@ pub(super) fn conv(w: &mut Writer, op: &Conv, [input, kernel]: &[Value; 2], out:
     convert_element_type(w, &result, out.dtype)
 }
 
-/// Which dimension is which: `[b, f, 0, 1]`.
+/// The roles of the dimensions: `[b, f, 0, 1]`.
 fn order(dims: &ConvDims, first: &str, second: &str) -> String {
     let mut names = vec![String::new(); dims.spatial.len() + 2];
     names[dims.first] = first.to_string();

@@ -27,13 +27,13 @@ pub(super) fn convert_element_type(w: &mut Writer, x: &Value, to: DType) -> Valu
     w.convert(x, to)
 }
 
-/// A wide number as f64. An integer that is none is one of the two around it, the one whose last bit is set: rounding that to fewer
-/// bits gives what rounding the integer gives. XLA rounds to f32 on the way to f16 and bf16, and would round twice.
+/// A wide number as f64. An integer that f64 cannot represent becomes the neighbour whose last bit is set, so that rounding it to fewer
+/// bits equals rounding the integer. XLA rounds to f32 on the way to f16 and bf16, and would round twice.
 fn odd_f64(w: &mut Writer, x: &Value) -> Value {
     if x.dtype().bits() < 64 || x.dtype().is_float() {
         return w.convert(x, DType::F64);
     }
-    // Of 64 bits the last 11 are past a f64's 53.
+    // The last 11 of 64 bits exceed the 53 bits of an f64.
     let (last, step) = ((1 << 11) - 1, 1 << 11);
     let (zero, last, kept) = (w.splat_integer(x, 0), w.splat_integer(x, last), w.splat_integer(x, !last));
     let (past, kept) = (w.binary("and", x, &last), w.binary("and", x, &kept));
@@ -41,7 +41,7 @@ fn odd_f64(w: &mut Writer, x: &Value) -> Value {
     let odd = w.binary("or", &kept, &step);
     let is_exact = w.compare("EQ", &past, &zero);
     let rounded = w.select(&is_exact, &kept, &odd);
-    // Smaller ones are exact as they are.
+    // Smaller ones are already exact.
     let bound = 1 << 53;
     let most = w.splat_integer(x, bound);
     let mut is_small = w.compare("LE", x, &most);
@@ -54,13 +54,13 @@ fn odd_f64(w: &mut Writer, x: &Value) -> Value {
     w.convert(&x, DType::F64)
 }
 
-/// A f64 as f32: if it is none, the one of the two around it whose last bit is set.
+/// An f64 as f32. If f32 cannot represent it, the result is the neighbour whose last bit is set.
 fn odd_f32(w: &mut Writer, x: &Value) -> Value {
     let nearest = w.convert(x, DType::F32);
     let back = w.convert(&nearest, DType::F64);
     let (size, rounded) = (w.unary("abs", x), w.unary("abs", &back));
     let (is_larger, is_smaller) = (w.compare("GT", &rounded, &size), w.compare("LT", &rounded, &size));
-    // The next float towards zero has the pattern before; so the largest is what comes before infinity.
+    // The next float towards zero has the preceding bit pattern; for infinity this is the largest number.
     let pattern = bitcast_convert_type(w, &nearest, &x.aval.with_dtype(DType::U32));
     let one = w.splat_integer(&pattern, 1);
     let before = w.binary("subtract", &pattern, &one);
@@ -71,17 +71,18 @@ fn odd_f32(w: &mut Writer, x: &Value) -> Value {
     bitcast_convert_type(w, &pattern, &nearest.aval)
 }
 
-/// The bounds of the integer are compared as floats. StableHLO leaves open what becomes of a float out of range.
+/// Float to integer. The bounds of the integer are compared as floats, since StableHLO leaves floats out of range open.
 fn float_to_integer(w: &mut Writer, x: &Value, to: DType) -> Value {
-    // The bounds of wide integers are not floats of f16, and those of narrow ones are exact in f32.
+    // f16 cannot represent the bounds of wide integers, and f32 represents those of narrow ones exactly.
     let x = &w.widen(x);
     let bits = to.bits() as i32 - i32::from(to.is_signed());
-    // Powers of two, which every float of at least f32 has: the first integer that is too large, and the last that is not too small.
+    // Powers of two, which every float of at least f32 represents: the first integer that is too large, and the smallest that is not too
+    // small.
     let (above, lowest) = (2f64.powi(bits), if to.is_signed() { -(2f64.powi(bits)) } else { 0.0 });
     let (above, lowest) = (w.splat(x, above), w.splat(x, lowest));
     let (is_above, is_below) = (w.compare("GE", x, &above), w.compare("LT", x, &lowest));
     let is_nan = w.is_nan(x);
-    // What is converted is in range.
+    // The converted number is in range.
     let zero = w.splat(x, 0.0);
     let outside = w.binary("or", &is_above, &is_below);
     let outside = w.binary("or", &outside, &is_nan);
@@ -100,7 +101,7 @@ pub(super) fn bitcast_convert_type(w: &mut Writer, x: &Value, out: &Aval) -> Val
     w.apply(format!("stablehlo.bitcast_convert {x}"), &[x], out.clone())
 }
 
-/// A format that is wider than the dtype changes nothing, and its bits are cut to what StableHLO accepts.
+/// A format that is wider than the dtype changes nothing; its bits are limited to those that StableHLO accepts.
 pub(super) fn reduce_precision(w: &mut Writer, op: &ReducePrecision, x: &Value) -> Value {
     let (own_exponent, own_mantissa) = x.dtype().float_format().unwrap_or((11, 52));
     let (exponent, mantissa) = (op.exponent_bits.min(own_exponent), op.mantissa_bits.min(own_mantissa));
@@ -108,7 +109,7 @@ pub(super) fn reduce_precision(w: &mut Writer, op: &ReducePrecision, x: &Value) 
     if mantissa > 0 {
         return rounded;
     }
-    // A format without a mantissa has no NaN, which becomes an infinity of its sign.
+    // A format without mantissa bits has no NaN; it becomes an infinity of the same sign.
     let (integer, bits) = match x.dtype() {
         DType::F64 => (DType::U64, 64),
         DType::F32 => (DType::U32, 32),

@@ -10,7 +10,7 @@ use crate::options::{Attention, Platform};
 use crate::value::{Value, comma_separated, names, types};
 use crate::writer::Writer;
 
-/// The results of an attention or of its cotangent by cuDNN, where that is asked for and has a kernel for it.
+/// The results of an attention, or of its cotangent, by cuDNN, if that is requested and cuDNN has a kernel for it.
 pub(super) fn attention(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Option<Vec<Value>>> {
     let avals: Vec<Aval> = ins.iter().map(|value| value.aval.clone()).collect();
     let takes = |attention: &DotProductAttention| is_asked_for(w) && has_kernel(attention, &avals);
@@ -23,7 +23,7 @@ pub(super) fn attention(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval])
     }
 }
 
-/// XLA cannot cut a call over devices: there may be one device, or a `shard_map` along all axes around it.
+/// XLA cannot cut a call over devices, so there must be one device, or an enclosing `shard_map` along all axes.
 fn is_asked_for(w: &Writer) -> bool {
     let is_on_one = match (&w.placement, &w.manual) {
         (_, Some(manual)) => manual.devices.devices() == 1 || manual.axes.len() == manual.devices.axes().len(),
@@ -33,8 +33,8 @@ fn is_asked_for(w: &Writer) -> bool {
     w.options.platform == Platform::Gpu && w.options.attention == Attention::Cudnn && is_on_one
 }
 
-/// What kernels of cuDNN 9 take on all cards since Ampere: f16 and bf16, and up to 128 features, a multiple of 8. With a bias or a mask a query may
-/// have no key to look at, of which they give something else than this language does.
+/// The cases that kernels of cuDNN 9 support on all cards since Ampere: f16 and bf16, and up to 128 features, a multiple of 8. With a bias
+/// or a mask a query may attend to no key, for which their result differs from remat's.
 fn has_kernel(op: &DotProductAttention, ins: &[Aval]) -> bool {
     let AttentionSizes { features, value_features, .. } = op.sizes(ins);
     let is_empty = ins.iter().any(|aval| aval.size() == 0);
@@ -52,7 +52,7 @@ fn forward(w: &mut Writer, op: &DotProductAttention, ins: &[Value], outs: &[Aval
     Ok(vec![by_position(w, means, &outs[0]), sums.clone()])
 }
 
-/// The cotangents of queries, keys and values, of which those are left away that nobody wants.
+/// The cotangents of queries, keys and values, without those that are not needed.
 fn backward(w: &mut Writer, op: &DotProductAttentionCotangent, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
     let products = [
         product("bmm1_grad_gemm1", [2, 1], [0, 1], [0, 2]),
@@ -76,12 +76,13 @@ fn by_head(aval: &Aval) -> Aval {
     aval.with_shape([0, 2, 1, 3].map(|dim| aval.shape[dim]))
 }
 
-/// A result as this language has it. In memory it is in this order, so that nothing is moved.
+/// A result in remat's order, which is its order in memory, so that nothing is moved.
 fn by_position(w: &mut Writer, x: &Value, out: &Aval) -> Value {
     w.apply(format!("stablehlo.transpose {x}, dims = [0, 2, 1, 3]"), &[x], out.clone())
 }
 
-/// A call with these results and a workspace, whose size cuDNN says when it is compiled. Arrays lie in memory as `[batch, positions, heads, features]`.
+/// A call with these results and a workspace, whose size cuDNN determines when it is compiled. Arrays are stored as `[batch, positions,
+/// heads, features]`.
 fn call(w: &mut Writer, name: &str, config: &str, ins: &[Value], outs: &[Aval]) -> Vec<Value> {
     let ins: Vec<Value> = ins.iter().map(|value| w.operand(value)).collect();
     let outs: Vec<Aval> = outs.iter().cloned().chain([Aval::new(DType::U8, [0])]).collect();
@@ -107,7 +108,7 @@ fn call(w: &mut Writer, name: &str, config: &str, ins: &[Value], outs: &[Aval]) 
     given
 }
 
-/// The dimensions of one of the products that a kernel is made of.
+/// The dimension numbers of one of a kernel's products.
 fn product(name: &str, contracted: [usize; 2], lhs_batch: [usize; 2], rhs_batch: [usize; 2]) -> String {
     let dims = |side: &str, kind: &str, dims: &[usize]| {
         let dims = comma_separated(dims.iter().map(|dim| format!("\"{dim}\"")));

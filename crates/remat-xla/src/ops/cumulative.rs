@@ -1,4 +1,4 @@
-//! Reductions of all prefixes, in a logarithmic number of steps.
+//! Cumulative reductions, in a logarithmic number of steps.
 
 use remat_ir::{Cumulative, CumulativeKind};
 
@@ -22,11 +22,11 @@ pub(super) fn cumulative(w: &mut Writer, op: &Cumulative, x: &Value) -> Value {
     })
 }
 
-/// Combines each element with the one at this distance before it (behind it, when reversed); those without one stay.
+/// Combines each element with the one at this distance before it (after it, if reversed); elements without one stay.
 fn step(w: &mut Writer, op: &Cumulative, x: &Value, distance: usize, n: usize) -> Value {
     let front = w.slice_along(x, op.axis, 0..n - distance);
     let back = w.slice_along(x, op.axis, distance..n);
-    // The operand that holds the elements that come first in the order of the reduction is the first.
+    // The operand with the elements that come first in the order of the reduction.
     let (first, second) = if op.reverse { (&back, &front) } else { (&front, &back) };
     let combined = match op.kind {
         CumulativeKind::Sum => w.binary("add", first, second),
@@ -52,7 +52,7 @@ fn log_add_exp(w: &mut Writer, a: &Value, b: &Value) -> Value {
     let power = w.unary("exponential", &distance);
     let log = w.unary("log_plus_one", &power);
     let sum = w.binary("add", &largest, &log);
-    // Equal infinities have no difference, and a NaN stays.
+    // The difference of equal infinities is undefined, and a NaN stays.
     let is_finite =
         w.apply(format!("stablehlo.is_finite {largest}"), &[&largest], largest.aval.with_dtype(remat_ir::DType::Bool));
     w.select(&is_finite, &sum, &largest)

@@ -1,4 +1,4 @@
-//! The matrix product, and the dtypes that products are computed in.
+//! The matrix product, and the dtypes in which products are computed.
 
 use remat_ir::{Aval, DType, DotGeneral};
 
@@ -9,9 +9,9 @@ use crate::writer::Writer;
 
 /// The dtypes of operands and of the sum of their products, for operands of one dtype and a result of another.
 ///
-/// f16 and bf16 are multiplied as they are and summed in f32. Integers wrap, so that they can be cut to the result before they
-/// are multiplied; integers that are summed in a float are counted in f64, which has all of 32 bits. Bools are zeros and ones,
-/// whose sum is not zero if one of their products is not.
+/// f16 and bf16 are multiplied as they are and summed in f32. Integers wrap, so they can be truncated to the dtype of the result before
+/// they are multiplied; integers that are summed in a float use f64, which represents all 32 bits. Bools are zeros and ones, whose sum is
+/// not zero if one of their products is not.
 pub(super) fn accumulator(from: DType, to: DType) -> (DType, DType) {
     if to == DType::Bool {
         (DType::F32, DType::F32)
@@ -26,8 +26,8 @@ pub(super) fn accumulator(from: DType, to: DType) -> (DType, DType) {
 
 pub(super) fn dot_general(w: &mut Writer, op: &DotGeneral, [lhs, rhs]: &[Value; 2], out: &Aval) -> Value {
     let (operand, mut sum) = accumulator(lhs.dtype(), out.dtype);
-    // The units of TPUs sum in f32 whatever the result is. That of a product which is cut along what it sums is exchanged between chips: in f32
-    // it is twice as large, and it is whole on each chip for a while.
+    // The matrix units of TPUs sum in f32 whatever the dtype of the result. A product that is cut along its contracted axis is exchanged
+    // between chips: in f32 it would be twice as large, and be whole on each chip for a while.
     if w.options.platform == Platform::Tpu && operand == out.dtype {
         sum = operand;
     }

@@ -1,4 +1,4 @@
-//! Elementwise operations of several operands. All operands have the shape of the result.
+//! Elementwise operations with several operands. All operands have the shape of the result.
 
 use remat_ir::{Binary, Clamp, Compare, DType, IntegerPow, Result, SelectN};
 
@@ -25,7 +25,7 @@ pub(super) fn integer_pow(w: &mut Writer, op: &IntegerPow, x: &Value) -> Value {
     })
 }
 
-/// `x` to the zero is one, also for NaN.
+/// `x` to the power of zero is one, also for NaN.
 fn power(w: &mut Writer, x: &Value, exponent: u32) -> Value {
     let (mut result, mut square) = (None, x.clone());
     for bit in 0..u32::BITS - exponent.leading_zeros() {
@@ -62,7 +62,7 @@ pub(super) fn binary(w: &mut Writer, op: Binary, [a, b]: &[Value; 2]) -> Value {
     }
 }
 
-/// An operation that is computed in f32 for f16 and bf16, and rounded once.
+/// An operation that is computed in f32 and rounded once, for f16 and bf16.
 fn wide(w: &mut Writer, operation: &str, a: &Value, b: &Value) -> Value {
     let (wide_a, wide_b) = (w.widen(a), w.widen(b));
     let result = w.binary(operation, &wide_a, &wide_b);
@@ -93,7 +93,7 @@ pub(super) fn compare(w: &mut Writer, op: Compare, [a, b]: &[Value; 2]) -> Value
     w.compare(direction, a, b)
 }
 
-/// A bool selects at once; an integer by a chain of comparisons, which clamps it.
+/// A bool selects directly; an integer selects by a chain of comparisons, which clamps it.
 pub(super) fn select_n(w: &mut Writer, op: &SelectN, ins: &[Value]) -> Result<Value> {
     let (which, cases) = match ins {
         [which, cases @ ..] if !cases.is_empty() => (which, cases),
@@ -111,7 +111,7 @@ pub(super) fn select_n(w: &mut Writer, op: &SelectN, ins: &[Value]) -> Result<Va
     Ok(result)
 }
 
-/// The lower bound first, so that the upper one wins where they cross. `stablehlo.clamp` leaves NaN open.
+/// The lower bound is applied first, so that the upper one wins where they cross. `stablehlo.clamp` leaves NaN open.
 pub(super) fn clamp(w: &mut Writer, op: &Clamp, ins: &[Value]) -> Result<Value> {
     let [low, x, high] = operands(op, ins)?;
     let x = max(w, x, low);

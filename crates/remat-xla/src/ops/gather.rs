@@ -7,7 +7,7 @@ use super::{operands, slice};
 use crate::value::{Value, comma_separated};
 use crate::writer::{Region, Writer};
 
-/// The starts of slices: what gather and scatter do to index vectors before XLA sees them.
+/// The starts of slices: how gather and scatter process index vectors before they are passed to XLA.
 struct Starts<'a> {
     /// The shape of the array.
     shape: &'a [usize],
@@ -18,7 +18,7 @@ struct Starts<'a> {
 }
 
 impl Starts<'_> {
-    /// A number for each component, in every index vector.
+    /// One number per component, repeated for every index vector.
     fn per_component(&self, w: &mut Writer, indices: &Value, value: impl Fn(usize) -> usize) -> Value {
         let numbers: Vec<usize> = self.map.iter().map(|&d| value(d)).collect();
         let aval = indices.aval.with_shape([numbers.len()]);
@@ -43,7 +43,7 @@ impl Starts<'_> {
         w.binary("minimum", &indices, &bounds)
     }
 
-    /// For each index vector whether its slice fits.
+    /// Whether the slice of each index vector fits.
     fn fit(&self, w: &mut Writer, indices: &Value) -> Option<Value> {
         if self.map.is_empty() {
             return None;
@@ -64,7 +64,7 @@ pub(super) fn gather(w: &mut Writer, op: &Gather, [x, indices]: &[Value; 2], out
         ("start_indices_batching_dims", &op.start_indices_batching_dims),
         ("start_index_map", &op.start_index_map),
     ]);
-    // XLA clamps starts, so that slices that do not fit have something to be replaced.
+    // XLA clamps starts, so slices that do not fit still have values, which are replaced.
     let properties = format!(
         "dimension_numbers = #stablehlo.gather<{numbers}index_vector_dim = {}>, indices_are_sorted = false, \
          slice_sizes = array<i64: {}>",
@@ -89,7 +89,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
         return Ok(x.clone());
     }
     let indices = &slice::index(w, indices, x.shape());
-    // Many updates may meet in one element: it is rounded once, after the last.
+    // Many updates may add to one element, which is rounded once, after the last.
     let is_sum = matches!(op.kind, ScatterKind::Add | ScatterKind::Mul);
     let (to, from) = if is_sum { (w.widen(x), w.widen(updates)) } else { (x.clone(), updates.clone()) };
     let indices = starts(w, op, x, indices, updates);
@@ -100,7 +100,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
         ("scatter_indices_batching_dims", &op.scatter_indices_batching_dims),
         ("scatter_dims_to_operand_dims", &op.scatter_dims_to_operand_dims),
     ]);
-    // Vectors that differ may be clamped to one.
+    // Clamping may make different vectors equal.
     let are_unique = op.unique_indices && op.mode != IndexMode::Clip;
     let properties = format!(
         "indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<{numbers}index_vector_dim = {}>, \
@@ -123,8 +123,8 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
     Ok(w.convert(&result, x.dtype()))
 }
 
-/// Index vectors of a scatter. One whose slice does not fit is moved past the end, where XLA drops the update: whether it drops
-/// a slice that fits in a part, or that part alone, is not to matter.
+/// Index vectors of a scatter. One whose slice does not fit is moved past the end, where XLA drops the whole update. For a slice that fits
+/// partially, it must not matter whether XLA drops all of it or only a part.
 fn starts(w: &mut Writer, op: &Scatter, x: &Value, indices: &Value, updates: &Value) -> Value {
     let kept = |d: &usize| !op.inserted_window_dims.contains(d) && !op.operand_batching_dims.contains(d);
     let mut sizes = Shape::from_elem(1, x.rank());
@@ -147,7 +147,7 @@ fn starts(w: &mut Writer, op: &Scatter, x: &Value, indices: &Value, updates: &Va
     }
 }
 
-/// Dimension numbers, without those that are empty, each with a comma behind it.
+/// Dimension numbers without empty ones, each followed by a comma.
 fn dims(numbers: &[(&str, &Shape)]) -> String {
     let given = numbers.iter().filter(|(_, dims)| !dims.is_empty());
     given.map(|(name, dims)| format!("{name} = {dims:?}, ")).collect()

@@ -21,7 +21,7 @@ pub(super) fn triangular_solve(w: &mut Writer, op: &TriangularSolve, [a, b]: &[V
     Ok(w.convert(x, b.dtype()))
 }
 
-/// StableHLO leaves open what is above the diagonal: it becomes zero.
+/// StableHLO leaves the elements above the diagonal open: they become zero.
 pub(super) fn cholesky(w: &mut Writer, a: &Value) -> Value {
     w.widened(a, |w, a| {
         let factor = w.unary_with("cholesky", a, "lower = true");

@@ -1,11 +1,11 @@
-//! Operations that are identities of values: barriers and transfers.
+//! Barriers and transfers, which do not change values.
 
 use remat_ir::{DevicePut, MemorySpace};
 
 use crate::value::{Type, Value, names, types};
 use crate::writer::Writer;
 
-/// Nothing that uses the results is merged with what computes the operands.
+/// A barrier: operations on the results are not merged with those that compute the operands.
 pub(crate) fn optimization_barrier(w: &mut Writer, ins: &[Value]) -> Vec<Value> {
     let avals: Vec<_> = ins.iter().map(|value| value.aval.clone()).collect();
     if avals.is_empty() {
@@ -14,7 +14,7 @@ pub(crate) fn optimization_barrier(w: &mut Writer, ins: &[Value]) -> Vec<Value> 
     w.define_all(format!("stablehlo.optimization_barrier {} : {}", names(ins), types(&avals)), avals)
 }
 
-/// A copy in the other memory, where there are two. The annotation is the one that JAX writes.
+/// A copy in the other memory, if there are two. The annotation is the one that JAX writes.
 pub(super) fn device_put(w: &mut Writer, op: &DevicePut, x: &Value) -> Value {
     let out = x.aval.in_memory(op.memory);
     if !w.options.platform.has_host_memory() || out == x.aval {

@@ -1,7 +1,7 @@
 //! First-order operations, one file per family.
 //!
-//! What an operation gives is what the reference evaluator gives: where StableHLO leaves a case open, or another engine's reading of
-//! it is known to differ (NaN, ties, integers out of range), the text says it in operations that leave nothing open.
+//! Results are those of the reference evaluator. If StableHLO leaves a case open, or compilers are known to read it differently (NaN, ties,
+//! integers out of range), the text handles it explicitly.
 
 mod collective;
 mod conv;
@@ -29,9 +29,9 @@ use remat_ir::{Aval, Class, Error, ErrorKind, Operation, Prim, Result};
 use crate::value::Value;
 use crate::writer::Writer;
 
-/// Writes an operation on these operands and gives its results, which are of these avals.
+/// Writes an operation with these operands and returns its results, which have these avals.
 pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
-    // Nothing is computed for arrays without elements: many operations of XLA do not take the sizes that go with them.
+    // Arrays without elements are not computed, since many operations of XLA reject such sizes.
     if outs.iter().all(|aval| aval.size() == 0) {
         return Ok(outs.iter().map(|aval| w.empty(aval)).collect());
     }
@@ -91,8 +91,8 @@ pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> R
     Ok(vec![result])
 }
 
-/// The operands as the operation wants them. A scalar operand of an elementwise operation stands for every element; a constant
-/// that is broadcast is written in the shape of the result at once.
+/// The operands in the form for the operation. A scalar operand of an elementwise operation is broadcast; a constant that is broadcast is
+/// written in the shape of the result at once.
 fn operands_of(w: &mut Writer, op: &Prim, ins: &[Value]) -> Vec<Value> {
     let shape = ins.iter().find(|value| value.rank() > 0).map(|value| value.aval.shape.clone()).unwrap_or_default();
     let prepare = |value: &Value| match op.class() {
@@ -103,14 +103,14 @@ fn operands_of(w: &mut Writer, op: &Prim, ins: &[Value]) -> Vec<Value> {
     ins.iter().map(prepare).collect()
 }
 
-/// The program that an operation is short for.
+/// Writes the definition of an operation.
 fn definition(w: &mut Writer, op: &Prim, ins: &[Value]) -> Result<Vec<Value>> {
     let avals: Vec<Aval> = ins.iter().map(|value| value.aval.clone()).collect();
     let missing = || Error::new(ErrorKind::Internal, op.name(), "has no definition");
     crate::control::program(w, &op.definition(&avals).ok_or_else(missing)??, ins, false)
 }
 
-/// As many operands as the shape rule has checked.
+/// The operands; the shape rule has checked their number.
 fn operands<'a, const N: usize>(op: &impl Operation, ins: &'a [Value]) -> Result<&'a [Value; N]> {
     ins.try_into()
         .map_err(|_| Error::new(ErrorKind::Internal, op.name(), format!("takes {N} operands and got {}", ins.len())))

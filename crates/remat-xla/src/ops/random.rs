@@ -1,4 +1,4 @@
-//! Random bits, as integer operations: every engine gives the same ones.
+//! Random bits as integer operations, which are the same on every engine.
 
 use remat_ir::{DType, Literal, Result, Threefry2x32};
 

@@ -47,7 +47,7 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, out: &Aval) 
         ArgKind::Min => highest(x.dtype()),
     };
     let worst = w.constant(worst, &[]);
-    // An element as bad as the identity has a lower index than this, or this one.
+    // If an element equals the identity, this index or a lower one wins.
     let last = w.constant(highest(op.index_dtype), &[]);
     let (value, index) = (worst.aval.clone(), last.aval.clone());
     let region = Region::new([value.clone(), index.clone(), value, index], |w, args| {
@@ -63,7 +63,8 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, out: &Aval) 
     Ok(index.clone())
 }
 
-/// Whether `a` comes before `b` in a search for the greatest, or least: NaN does, and of equals the one that is said to be first.
+/// Whether `a` precedes `b` in a search for the largest or smallest element. NaN precedes numbers, and `is_first` decides between equal
+/// ones.
 pub(super) fn comes_first(w: &mut Writer, kind: ArgKind, [a, b]: [&Value; 2], is_first: &Value) -> Value {
     let direction = match kind {
         ArgKind::Max => "GT",

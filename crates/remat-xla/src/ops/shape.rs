@@ -17,7 +17,7 @@ pub(super) fn pad(w: &mut Writer, op: &Pad, [x, value]: &[Value; 2], out: &Aval)
     w.pad(x, value, &op.config, out.clone())
 }
 
-/// The indices. A dtype that does not have all of them gets them from i64: integers wrap, and floats are rounded once.
+/// The indices. If the dtype cannot represent all of them, they are converted from i64: integers wrap, and floats are rounded once.
 pub(super) fn iota(w: &mut Writer, op: &Iota) -> Value {
     let bits = match op.dtype.float_format() {
         Some((_, mantissa)) => mantissa as usize + 1,

@@ -1,4 +1,4 @@
-//! Slices whose starts are computed. StableHLO clamps them as the language does.
+//! Slices with dynamic starts. StableHLO clamps them as remat does.
 
 use remat_ir::{DType, Error, ErrorKind, Literal, Result};
 
@@ -28,8 +28,8 @@ fn indices(w: &mut Writer, starts: &[Value], shape: &[usize]) -> Vec<Value> {
     starts.iter().map(|start| index(w, start, shape)).collect()
 }
 
-/// An index into an array of this shape as an i32 or i64 of the same value, so that every bound of a dimension is in its range. A
-/// `u64` past the range of i64 is past every size, and so is its bound.
+/// An index into an array of this shape as an i32 or i64 of the same value, wide enough for every bound of a dimension. A `u64` beyond the
+/// range of i64 is beyond every size, and so is its bound.
 pub(super) fn index(w: &mut Writer, x: &Value, shape: &[usize]) -> Value {
     let fits_i32 = shape.iter().all(|&size| i32::try_from(size).is_ok());
     match x.dtype() {

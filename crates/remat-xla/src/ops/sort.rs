@@ -5,7 +5,7 @@ use remat_ir::{DType, Result, Sort, TopK};
 use crate::value::Value;
 use crate::writer::{Region, Writer};
 
-/// Sorts all operands by the first ones. The order of equal keys is always kept, so that every engine gives the same result.
+/// Sorts all operands by the first ones. Equal keys always keep their order, so that every engine gives the same result.
 pub(super) fn sort(w: &mut Writer, op: &Sort, ins: &[Value]) -> Result<Vec<Value>> {
     by(w, ins, op.axis, |w, args| precedes(w, &args[..2 * op.num_keys]))
 }

@@ -26,7 +26,7 @@ pub(super) fn unary(w: &mut Writer, op: Unary, x: &Value) -> Value {
         Unary::Log => wide(w, "log", x),
         Unary::Log1p => wide(w, "log_plus_one", x),
         Unary::Sqrt => wide(w, "sqrt", x),
-        // The quotient is rounded as the evaluator rounds it; `stablehlo.rsqrt` is an estimate on some chips.
+        // The quotient is rounded as in the evaluator; `stablehlo.rsqrt` is an estimate on some chips.
         Unary::Rsqrt => w.widened(x, |w, x| {
             let (one, root) = (w.splat(x, 1.0), w.unary("sqrt", x));
             w.binary("divide", &one, &root)
@@ -61,7 +61,7 @@ fn wide(w: &mut Writer, operation: &str, x: &Value) -> Value {
     w.widened(x, |w, x| if operation.contains('.') { chlo(w, operation, x) } else { w.unary(operation, x) })
 }
 
-/// Operations of CHLO, the dialect of functions that are compositions of StableHLO's, have a type of the operand and one of the result.
+/// Operations of CHLO, the dialect of functions composed from those of StableHLO, have the type of the operand and that of the result.
 fn chlo(w: &mut Writer, operation: &str, x: &Value) -> Value {
     let kind = Type(&x.aval);
     w.define(format!("{operation} {x} : {kind} -> {kind}"), x.aval.clone())
@@ -76,7 +76,7 @@ fn sign(w: &mut Writer, x: &Value) -> Value {
     w.binary("minimum", x, &one)
 }
 
-/// `exp(x^2) erfc(x)`, which neither StableHLO nor CHLO has: the formula of [`remat_ir::special::erfcx`] in f64.
+/// `exp(x^2) erfc(x)`, which neither StableHLO nor CHLO has, by the formula of [`remat_ir::special::erfcx`] in f64.
 fn erfcx(w: &mut Writer, x: &Value) -> Value {
     let wide = w.convert(x, DType::F64);
     let x64 = &wide;
@@ -89,7 +89,7 @@ fn erfcx(w: &mut Writer, x: &Value) -> Value {
     w.convert(&value, x.dtype())
 }
 
-/// The function where its argument is not negative.
+/// The function for arguments that are not negative.
 fn right_of_zero(w: &mut Writer, x: &Value) -> Value {
     let (four, one, two) = (w.splat(x, 4.0), w.splat(x, 1.0), w.splat(x, 2.0));
     let (below, above) = (w.binary("subtract", x, &four), w.binary("add", x, &four));
@@ -111,11 +111,11 @@ fn right_of_zero(w: &mut Writer, x: &Value) -> Value {
     w.select(&is_far, &far, &near)
 }
 
-/// The function where its argument is negative: `2 exp(x^2)` less its mirror image.
+/// The function for negative arguments: `2 exp(x^2)` minus its mirror image.
 fn left_of_zero(w: &mut Writer, x: &Value, mirrored: &Value) -> Value {
     let square = w.binary("multiply", x, x);
-    // The rounding error of the square would be multiplied by the square. It is exact as the sum of products of halves
-    // (Veltkamp and Dekker), since there is no fused multiplication.
+    // The rounding error of the square would be multiplied by the square. Without fused multiplication, the square is exact as a sum of
+    // products of halves (Veltkamp and Dekker).
     let splitter = w.splat(x, 134_217_729.0);
     let shifted = w.binary("multiply", x, &splitter);
     let difference = w.binary("subtract", &shifted, x);
@@ -133,7 +133,7 @@ fn left_of_zero(w: &mut Writer, x: &Value, mirrored: &Value) -> Value {
     let correction = w.binary("add", &one, &error);
     let product = w.binary("multiply", &twice, &correction);
     let value = w.binary("subtract", &product, mirrored);
-    // Where the square is infinite there is no error to correct.
+    // If the square is infinite, there is no error to correct.
     let bound = w.splat(x, -26.7);
     let is_far = w.compare("LT", x, &bound);
     let infinity = w.splat(x, f64::INFINITY);

@@ -37,7 +37,7 @@ pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, out: &
     Ok(w.convert(result, dtype))
 }
 
-/// A reduction of pairs of an element and its position; padding has the position -1, and everything else beats it.
+/// A reduction of pairs of an element and its position. Padding has the position -1, and every element precedes it.
 pub(super) fn arg_reduce_window(w: &mut Writer, op: &ArgReduceWindow, x: &Value, out: &Aval) -> Result<Value> {
     let index = op.index_dtype;
     if x.aval.size() == 0 {
@@ -69,8 +69,8 @@ pub(super) fn arg_reduce_window(w: &mut Writer, op: &ArgReduceWindow, x: &Value,
     Ok(position.clone())
 }
 
-/// The operands (arrays, then the value that pads each) and the properties of a window reduction. Padding that crops becomes an
-/// operation of its own: XLA does not take it everywhere.
+/// The operands (arrays, then the padding value of each) and the properties of a window reduction. Padding that crops becomes a separate
+/// operation, which XLA does not support everywhere.
 fn slide(w: &mut Writer, window: &Window, mut ins: Vec<Value>) -> (Vec<Value>, String) {
     let rank = window.dimensions.len();
     let (mut padding, mut dilation) = (window.padding.clone(), window.base_dilation.to_vec());
@@ -100,7 +100,7 @@ fn array(numbers: &[usize]) -> String {
     if numbers.is_empty() { "array<i64>".to_string() } else { format!("array<i64: {}>", comma_separated(numbers)) }
 }
 
-/// Pads, or crops where padding is negative.
+/// Pads, or crops if the padding is negative.
 pub(super) fn negative_padding(w: &mut Writer, x: &Value, value: &Value, config: &[(i64, i64, usize)]) -> Value {
     let size = |d: usize| {
         let (low, high, interior) = config[d];

@@ -8,7 +8,7 @@ use remat_ir::{Array, Aval, DType, Data, Element, Error, ErrorKind, Result, bf16
 use super::client::Client;
 use super::sys::{self, Arguments, Handle};
 
-/// An array on a device. It may be pending: what reads it waits.
+/// An array on a device. It may be pending: reading it waits.
 pub(crate) struct Buffer {
     client: Arc<Client>,
     pub(super) handle: Handle,
@@ -21,7 +21,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// The buffer of a handle that no one else frees.
+    /// The buffer of a handle, which only this buffer frees.
     pub(super) fn new(client: Arc<Client>, handle: Handle, aval: Aval) -> Buffer {
         client.buffers.fetch_add(1, Ordering::Relaxed);
         Buffer { client, handle, aval }
@@ -45,7 +45,7 @@ impl Buffer {
     /// Copies the elements to the host.
     pub(crate) fn download(&self) -> Result<Array> {
         let data = match self.aval.dtype {
-            // A bool that is neither 0 nor 1 would be undefined behaviour, so it is read as what it is: a byte.
+            // A bool that is neither 0 nor 1 would be undefined behaviour, so bools are read as bytes.
             DType::Bool => Data::Bool(self.elements::<u8>()?.into_iter().map(|byte| byte != 0).collect()),
             DType::I8 => Data::I8(self.elements()?),
             DType::I16 => Data::I16(self.elements()?),
@@ -66,15 +66,15 @@ impl Buffer {
     fn elements<T: Plain>(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::default(); self.aval.size()];
         let library = self.client.library;
-        // Without a layout the elements come in the order that the device has them in, which need not be row-major on GPUs and TPUs.
-        // The plugin for CPUs copies them as they are whatever it is asked; they are row-major there, since no module says otherwise.
+        // Without a layout the elements come in the device's order, which need not be row-major on GPUs and TPUs. The plugin for CPUs
+        // ignores the layout; its arrays are row-major, since no module specifies another layout.
         let minor_to_major: Vec<i64> = (0..self.aval.rank() as i64).rev().collect();
         let layout = sys::MemoryLayout::untiled(&minor_to_major);
         let query =
             || sys::BufferToHostBuffer { src: self.handle, host_layout: &layout, ..sys::BufferToHostBuffer::new() };
         let mut size = query();
-        // SAFETY: the buffer is there, the layout and its list live until this function returns, and without a destination the call
-        // gives the size. It should give no event then; if it does, the event is ours.
+        // SAFETY: the buffer exists, the layout and its list live until this function returns, and without a destination the call returns
+        // the size. It should return no event then; if it does, the event is ours.
         unsafe {
             library.call(&mut size)?;
             library.wait(size.event)?;
@@ -100,12 +100,12 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.client.buffers.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the handle is this buffer's alone. Runs that read it hold what it points to.
+        // SAFETY: the handle belongs to this buffer alone. Runs that read it keep its target alive.
         unsafe { self.client.library.free(sys::BufferDestroy { buffer: self.handle, ..sys::BufferDestroy::new() }) };
     }
 }
 
-/// Types of which any bits are a value.
+/// Types for which every bit pattern is a value.
 ///
 /// # Safety
 /// Any bits are a value of the type.
@@ -113,7 +113,7 @@ unsafe trait Plain: Element {}
 
 macro_rules! plain {
     ($($type:ty)*) => { $(
-        // SAFETY: an integer, or a float, which is the bits of one.
+        // SAFETY: an integer, or a float, which consists of the bits of one.
         unsafe impl Plain for $type {}
     )* };
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     impl Buffer {
-        /// Where its elements are on the device.
+        /// The address of its elements on the device.
         pub(crate) fn address(&self) -> usize {
             let mut args = BufferUnsafePointer { buffer: self.handle, ..BufferUnsafePointer::new() };
             // SAFETY: the buffer is there.

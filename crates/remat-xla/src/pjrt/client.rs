@@ -16,34 +16,34 @@ use super::sys::{self, Arguments, Handle};
 use super::sys_optional as optional;
 use super::topology::description;
 
-/// A client of a plugin: devices with memory. It is freed when it is dropped, as are buffers and executables.
+/// A client of a plugin: devices with memory. It is freed when it is dropped, like buffers and executables.
 pub(crate) struct Client {
     pub(super) library: Library,
     handle: Handle,
     /// The devices of this process, in order, each with its id among those of all processes.
     devices: Vec<(Handle, u64)>,
-    /// Held while a program begins on several devices: where two begin at a time, each device is to have them in the same order, since
-    /// the collectives of one wait for all devices.
+    /// Locked while a program starts on several devices. If two start at the same time, each device must receive them in the same order,
+    /// since the collectives of a program wait for all devices.
     pub(super) launches: Mutex<()>,
-    /// Whether the devices are parts of one CPU that share its threads: there a program on several of them ends before the next begins, since the
-    /// threads that wait in the collectives of two programs may be all that there are, and neither would end.
+    /// Whether the devices are parts of one CPU and share its threads. A program on several of them then ends before the next starts:
+    /// otherwise threads waiting in the collectives of two programs could take all threads, and neither would end.
     pub(super) shares_threads: bool,
     /// The number of buffers that are not freed.
     pub(super) buffers: AtomicUsize,
-    /// What the plugin calls as long as the client lives.
+    /// The functions that the plugin calls, which live as long as the client.
     callbacks: Option<Callbacks>,
 }
 
-// SAFETY: functions of a plugin are called from any thread (see `Library`), and the handle is freed once, when it is dropped.
+// SAFETY: functions of a plugin may be called from any thread (see `Library`), and the handle is freed once, when it is dropped.
 unsafe impl Send for Client {}
 // SAFETY: as above.
 unsafe impl Sync for Client {}
 
 impl Client {
-    /// The option for the number of devices that a CPU is taken for.
+    /// The option with the number of virtual devices of a CPU.
     pub(crate) const CPU_DEVICES: &str = "cpu_device_count";
 
-    /// A client with these options, all of which are integers: plugins end the process for an option of another type than they want.
+    /// A client with these integer options. Plugins end the process if an option has the wrong type.
     pub(crate) fn new(library: Library, options: &[(&str, i64)]) -> Result<Client> {
         let values: Vec<sys::NamedValue> =
             options.iter().map(|&(name, value)| sys::NamedValue::integer(name, value)).collect();
@@ -52,14 +52,14 @@ impl Client {
         Ok(client)
     }
 
-    /// The client of a node of a cluster, whose devices work with those of the other nodes. It waits until all nodes make theirs.
+    /// The client of a node of a cluster, whose devices work with those of the other nodes. It waits until all nodes create theirs.
     pub(crate) fn of_node(library: Library, store: Arc<KeyValueStore>) -> Result<Client> {
         let numbers = [("node_id", store.rank()), ("num_nodes", store.nodes())];
         let options = numbers.map(|(name, value)| sys::NamedValue::integer(name, value as i64));
         Client::create(library, &options, Some(Callbacks::new(store)))
     }
 
-    /// A client with these options, all of which are true or false.
+    /// A client with these boolean options.
     pub(crate) fn with_flags(library: Library, flags: &[(&str, bool)]) -> Result<Client> {
         let options: Vec<sys::NamedValue> =
             flags.iter().map(|&(name, value)| sys::NamedValue::boolean(name, value)).collect();
@@ -75,14 +75,14 @@ impl Client {
         if let Some(callbacks) = &callbacks {
             callbacks.give(&mut args);
         }
-        // SAFETY: the options live until the call returns, and callbacks, with what they work with, as long as the client; without
-        // them the others are null.
+        // SAFETY: the options live until the call returns, and callbacks with their data as long as the client; without callbacks these
+        // pointers are null.
         unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
         let handle = given("PJRT_Client_Create", args.client)?;
         let (devices, launches, buffers) = (Vec::new(), Mutex::new(()), AtomicUsize::new(0));
         let mut client = Client { library, handle, devices, launches, shares_threads: false, buffers, callbacks };
         let mut devices = sys::ClientAddressableDevices { client: handle, ..sys::ClientAddressableDevices::new() };
-        // SAFETY: the client is there, and it has as many handles at this address until it is freed.
+        // SAFETY: the client exists, and it has this many handles at this address until it is freed.
         let devices = unsafe {
             library.call(&mut devices)?;
             slice(devices.devices, devices.num_devices)
@@ -91,17 +91,17 @@ impl Client {
         Ok(client)
     }
 
-    /// The version of the platform, as the plugin has it: of a compiler, or of a driver.
+    /// The version of the platform, according to the plugin: of a compiler, or of a driver.
     pub(crate) fn platform_version(&self) -> Result<String> {
         let mut args = sys::ClientPlatformVersion { client: self.handle, ..sys::ClientPlatformVersion::new() };
-        // SAFETY: the client is there, and it has the text until it is freed.
+        // SAFETY: the client exists, and owns the text until it is freed.
         unsafe {
             self.library.call(&mut args)?;
             Ok(text(args.version, args.version_size))
         }
     }
 
-    /// What the plugin calls the devices of this process: models of chips.
+    /// The plugin's names for the devices of this process: models of chips.
     pub(crate) fn device_kinds(&self) -> Result<Vec<String>> {
         let kind = |&(device, _): &(Handle, u64)| {
             let mut of_device = sys::DeviceGetDescription { device, ..sys::DeviceGetDescription::new() };
@@ -160,7 +160,7 @@ impl Client {
         self.buffers.load(Ordering::Relaxed)
     }
 
-    /// Compiles a module in MLIR's text, whose function takes and gives arrays of these avals. The options are those of
+    /// Compiles a module in MLIR's text format, whose function has arguments and results of these avals. The options are those of
     /// [`crate::compile_options`], encoded.
     pub(crate) fn compile(self: &Arc<Client>, module: &str, options: &[u8], avals: [Vec<Aval>; 2]) -> Result<Loaded> {
         let loaded = self.load(module, options, avals)?;
@@ -182,15 +182,15 @@ impl Client {
         Ok(Loaded { client: self.clone(), handle: given("PJRT_Client_Compile", args.executable)?, ins, outs })
     }
 
-    /// The bytes of a module as [`Client::compile`] takes it, whatever it takes and gives.
+    /// The memory of a module, compiled as in [`Client::compile`], with any arguments and results.
     pub(crate) fn memory_of(self, module: &str, options: &[u8]) -> Result<Bytes> {
         let client = Arc::new(self);
         let loaded = client.load(module, options, [Vec::new(), Vec::new()])?;
         loaded.bytes()?.ok_or_else(Bytes::untold)
     }
 
-    /// The executable that [`Loaded::serialize`] wrote, if the plugin can read it. The bytes are to be those that it wrote: a plugin may end
-    /// the process for others.
+    /// The executable that [`Loaded::serialize`] wrote, if the plugin can read it. The bytes must be unchanged: a plugin may end the
+    /// process otherwise.
     pub(crate) fn deserialize(
         self: &Arc<Client>,
         executable: &[u8],
@@ -225,11 +225,11 @@ impl Client {
             device: self.device(ordinal)?.0,
             ..sys::ClientBufferFromHostBuffer::new()
         };
-        // SAFETY: the elements are in row-major order and as many as the dimensions say; they are read during the call.
+        // SAFETY: the elements are in row-major order and their number matches the dimensions; they are read during the call.
         unsafe { self.library.call(&mut args) }?;
         let buffer = given("PJRT_Client_BufferFromHostBuffer", args.buffer);
         let buffer = buffer.map(|handle| Buffer::new(self.clone(), handle, array.aval().clone()));
-        // SAFETY: the event is ours; it is there to be freed.
+        // SAFETY: the event is ours, and must be freed.
         unsafe { self.library.wait(args.done_with_host_buffer) }?;
         buffer
     }
@@ -237,7 +237,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: buffers and executables hold the client, so that none is left.
+        // SAFETY: buffers and executables keep the client alive, so none is left.
         unsafe { self.library.free(sys::ClientDestroy { client: self.handle, ..sys::ClientDestroy::new() }) };
     }
 }

@@ -27,10 +27,10 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Loaded {
-    /// Begins a run on the device that it was compiled for: results may be pending. It takes the memory of the arguments that are aliased in its module, and
-    /// to read them afterwards is an error. The buffers have to be arrays of the avals that it takes; that is looked at
-    /// here, since plugins check the number of bytes at most.
-    /// Each result becomes what a function makes of it at once, so that there are no two lists.
+    /// Starts a run on the device for which it was compiled; results may be pending. It takes the memory of the arguments that are aliased
+    /// in its module, so that reading them afterwards is an error. The buffers must have the avals of the arguments. This is checked here,
+    /// since plugins check at most the number of bytes.
+    /// A function converts each result at once, so that there are no two lists.
     pub(crate) fn run<'a, T>(
         &self,
         args: impl ExactSizeIterator<Item = &'a Buffer>,
@@ -40,14 +40,14 @@ impl Loaded {
         Ok(self.launch(&handles, result)?.pop().unwrap_or_default())
     }
 
-    /// As [`Loaded::run`], on all devices of a program on a mesh: for each the arguments, and its results.
+    /// As [`Loaded::run`] on all devices of a program on a mesh, with the arguments and results of each device.
     pub(crate) fn run_on_all<'a>(&self, args: &[impl AsRef<[&'a Buffer]>]) -> Result<Vec<Vec<Buffer>>> {
         let handles =
             args.iter().map(|args| self.handles(args.as_ref().iter().copied())).collect::<Result<Vec<_>>>()?;
         self.launch(&handles, |buffer| buffer)
     }
 
-    /// The handles of arrays that have the avals of the arguments.
+    /// The handles of arrays, which must have the avals of the arguments.
     fn handles<'a>(&self, args: impl ExactSizeIterator<Item = &'a Buffer>) -> Result<Vec<Handle>> {
         let mut are_its_own = args.len() == self.ins.len();
         let mut handles = Vec::with_capacity(args.len());
@@ -59,7 +59,7 @@ impl Loaded {
         if are_its_own { Ok(handles) } else { Err(Error::new(ErrorKind::Internal, "xla", message)) }
     }
 
-    /// Begins a run: for each device the arguments, of the avals that it takes, which live until this returns.
+    /// Starts a run. The arguments of each device have the right avals, and live until this returns.
     fn launch<T>(&self, handles: &[Vec<Handle>], result: impl Fn(Buffer) -> T) -> Result<Vec<Vec<T>>> {
         let Some(first) = handles.first() else { return Ok(Vec::new()) };
         let library = self.client.library;
@@ -80,10 +80,10 @@ impl Loaded {
         };
         let launches = &self.client.launches;
         let _in_order = (handles.len() > 1).then(|| launches.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs; there is one
-        // for each device that it was compiled for, which the plugin looks at.
+        // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs. There is one
+        // list for each device for which it was compiled, which the plugin checks.
         unsafe { library.call(&mut call) }?;
-        // Those that are there are freed also where one is missing.
+        // If one is missing, the others are freed.
         let is_there = |&handle: &Handle| given("PJRT_LoadedExecutable_Execute", handle).map(drop);
         let are_there = outputs.iter().flatten().try_for_each(is_there);
         let waits = handles.len() > 1 && self.client.shares_threads;
@@ -92,7 +92,7 @@ impl Loaded {
             for (handle, aval) in outputs.into_iter().zip(&self.outs).filter(|(handle, _)| !handle.is_null()) {
                 let buffer = Buffer::new(self.client.clone(), handle, aval.clone());
                 if waits {
-                    // An error comes with the read.
+                    // An error is returned when the result is read.
                     let _ = buffer.wait();
                 }
                 results.push(result(buffer));
@@ -103,9 +103,9 @@ impl Loaded {
         are_there.map(|()| outputs)
     }
 
-    /// The seconds of a call when nothing is done around the plugin's function, and the outputs are freed: the mean of so many calls on one device.
+    /// The seconds of a call with only the plugin's function, including freeing the outputs: the mean of this many calls on one device.
     pub(crate) fn plugin_seconds(&self, args: &[&Buffer], calls: usize) -> Result<f64> {
-        // One call, whose arguments are looked at.
+        // One checked call.
         self.run(args.iter().copied(), drop)?;
         let library = self.client.library;
         let handles: Vec<Handle> = args.iter().map(|buffer| buffer.handle).collect();
@@ -135,7 +135,7 @@ impl Loaded {
         Ok(started.elapsed().as_secs_f64() / calls as f64)
     }
 
-    /// Fails unless the outputs are those that the module gives.
+    /// Fails unless the outputs are those of the module.
     pub(super) fn expect_outputs(&self) -> Result<()> {
         let avals = &self.outs;
         self.with_executable(|library, executable| {
@@ -143,8 +143,8 @@ impl Loaded {
             let mut types =
                 sys::ExecutableOutputElementTypes { executable, ..sys::ExecutableOutputElementTypes::new() };
             let mut shapes = sys::ExecutableOutputDimensions { executable, ..sys::ExecutableOutputDimensions::new() };
-            // SAFETY: the executable is freed after this, and has as many numbers at these addresses until then; the dimensions of
-            // all outputs lie in a row.
+            // SAFETY: the executable is freed after this, and has this many numbers at these addresses until then; the dimensions of all
+            // outputs are consecutive.
             let (types, ranks, mut sizes) = unsafe {
                 library.call(&mut number)?;
                 library.call(&mut types)?;
@@ -155,7 +155,7 @@ impl Loaded {
             let mut are_equal =
                 number.num_outputs == avals.len() && types.len() == avals.len() && ranks.len() == avals.len();
             for ((aval, &kind), &rank) in avals.iter().zip(types).zip(ranks) {
-                // Without an address there are no dimensions, whatever the ranks.
+                // A null address means no dimensions, whatever the ranks.
                 let (shape, rest) = sizes.split_at_checked(rank).unwrap_or_default();
                 are_equal &= kind == element_type(aval.dtype) && shape == dims(aval)?;
                 sizes = rest;
@@ -165,22 +165,23 @@ impl Loaded {
         })
     }
 
-    /// The memory of a run, if the plugin tells it.
+    /// The memory of a run, if the plugin reports it.
     pub(crate) fn memory(&self) -> Result<Option<MemoryStats>> {
         Ok(self.bytes()?.map(|bytes| bytes.of_run()))
     }
 
-    /// The bytes of the program, if the plugin tells them.
+    /// The bytes of the program, if the plugin reports them.
     pub(super) fn bytes(&self) -> Result<Option<Bytes>> {
         // SAFETY: the executable is freed after this.
         self.with_executable(|library, executable| unsafe { Bytes::of(library, executable) })
     }
 
-    /// The executable as bytes for [`Client::deserialize`], if the plugin can write it: for the same plugin on the same machine.
+    /// The executable as bytes for [`Client::deserialize`], if the plugin can serialize it. They are for the same plugin on the same
+    /// machine.
     pub(crate) fn serialize(&self) -> Result<Option<Vec<u8>>> {
         self.with_executable(|library, executable| {
             let mut args = optional::ExecutableSerialize { executable, ..optional::ExecutableSerialize::new() };
-            // SAFETY: the executable is freed after this. The bytes are there until the function that comes with them is called, once.
+            // SAFETY: the executable is freed after this. The bytes exist until the function that is returned with them is called, once.
             unsafe {
                 if !library.call_if_any(&mut args)? {
                     return Ok(None);
@@ -194,7 +195,7 @@ impl Loaded {
         })
     }
 
-    /// Calls a function with the executable, which is freed after it.
+    /// Calls a function with the executable, which is then freed.
     fn with_executable<T>(&self, f: impl FnOnce(Library, Handle) -> Result<T>) -> Result<T> {
         let library = self.client.library;
         let mut args = sys::LoadedExecutableGetExecutable {
@@ -205,7 +206,7 @@ impl Loaded {
         unsafe { library.call(&mut args) }?;
         let executable = given("PJRT_LoadedExecutable_GetExecutable", args.executable)?;
         let result = f(library, executable);
-        // SAFETY: the handle is ours, and the function above, which has returned, keeps nothing of it.
+        // SAFETY: the handle is ours, and the function above has returned and keeps no part of it.
         unsafe { library.free(sys::ExecutableDestroy { executable, ..sys::ExecutableDestroy::new() }) };
         result
     }
@@ -214,7 +215,7 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let library = self.client.library;
-        // SAFETY: the handle is this executable's alone.
+        // SAFETY: the handle belongs to this executable alone.
         unsafe {
             let executable = self.handle;
             library.free(sys::LoadedExecutableDestroy { executable, ..sys::LoadedExecutableDestroy::new() });

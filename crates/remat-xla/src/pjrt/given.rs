@@ -1,4 +1,4 @@
-//! What plugins give, and what they are given: handles, lists, sizes, dtypes.
+//! Conversions between plugins and Rust: handles, lists, sizes, dtypes.
 
 use std::ffi::c_int;
 
@@ -6,16 +6,16 @@ use remat_ir::{Aval, DType, Error, ErrorKind, Result};
 
 use super::sys::Handle;
 
-/// A handle that a function gave; plugins give one unless they give an error.
+/// A handle returned by a function; plugins return one unless they return an error.
 pub(super) fn given(function: &str, handle: Handle) -> Result<Handle> {
     let missing = || Error::new(ErrorKind::Internal, "xla", format!("{function}: the plugin gave nothing"));
     if handle.is_null() { Err(missing()) } else { Ok(handle) }
 }
 
-/// As many elements at this address; none where there is no address.
+/// The slice of `len` elements at this address; empty if the address is null.
 ///
 /// # Safety
-/// The elements are there for as long as the slice is used.
+/// The elements exist as long as the slice is used.
 pub(super) unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
     // SAFETY: by the contract of this function.
     if start.is_null() || len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }

@@ -1,7 +1,7 @@
-//! The key-value store of a cluster, as plugins call it.
+//! The key-value store of a cluster, as callbacks for plugins.
 //!
-//! A plugin calls these functions while it makes a client, and whenever devices of several nodes meet for the first time. Layouts are those of
-//! `PJRT_KeyValueGetCallback_Args` and its kin in the header.
+//! A plugin calls these functions while it creates a client, and whenever devices of several nodes communicate for the first time. Layouts
+//! are those of `PJRT_KeyValueGetCallback_Args` and related structs in the header.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use remat_cluster::KeyValueStore;
 use super::given::slice;
 use super::sys::{self, Handle};
 
-/// What the callbacks of a client work with. It lives in one place until the client is freed.
+/// The data of a client's callbacks. Its address stays the same until the client is freed.
 pub(super) struct Callbacks(Arc<KeyValueStore>);
 
 impl Callbacks {
@@ -21,7 +21,7 @@ impl Callbacks {
         Callbacks(store)
     }
 
-    /// Names the functions, and what they work with, in the arguments of a new client.
+    /// Sets the functions and their data in the arguments of a new client.
     pub(super) fn give(&self, args: &mut sys::ClientCreate) {
         let user_arg: *mut c_void = Arc::as_ptr(&self.0).cast_mut().cast();
         args.kv_get_callback = get as *const c_void;
@@ -31,7 +31,7 @@ impl Callbacks {
     }
 }
 
-/// Makes an error of the plugin: a code, and a text with its length.
+/// Creates an error of the plugin from a code and a text with its length.
 type CallbackError = unsafe extern "C" fn(c_int, *const c_char, usize) -> Handle;
 
 type Deleter = unsafe extern "C" fn(*mut c_char);
@@ -87,13 +87,13 @@ const INTERNAL: c_int = 13;
 /// `PJRT_Error_Code_UNAVAILABLE`.
 const UNAVAILABLE: c_int = 14;
 
-/// Why there is no value: a code and a text.
+/// The reason for a missing value: a code and a text.
 type Missing = (c_int, String);
 
 /// Waits for the value of a key.
 ///
 /// # Safety
-/// The arguments are those of the header; `user_arg` is what [`Callbacks::give`] gave, and its callbacks live.
+/// The arguments are those of the header; `user_arg` comes from [`Callbacks::give`], whose callbacks live.
 unsafe extern "C" fn get(args: *mut Get) -> Handle {
     // SAFETY: by the contract of this function, as for the other two.
     unsafe {
@@ -127,7 +127,7 @@ unsafe extern "C" fn try_get(args: *mut TryGet) -> Handle {
     }
 }
 
-/// Gives a key a value.
+/// Sets the value of a key.
 ///
 /// # Safety
 /// As for [`get`].
@@ -143,16 +143,16 @@ unsafe extern "C" fn put(args: *mut Put) -> Handle {
     }
 }
 
-/// What the store says to a question about a key. A panic must not pass into the plugin.
+/// Asks the store about a key. A panic must not reach the plugin.
 ///
 /// # Safety
-/// `user_arg` is what [`Callbacks::give`] gave, and its callbacks live.
+/// `user_arg` comes from [`Callbacks::give`], whose callbacks live.
 unsafe fn ask<T>(
     user_arg: *mut c_void,
     key: &[u8],
     question: impl FnOnce(&KeyValueStore, &[u8]) -> Result<T, Missing>,
 ) -> Result<T, Missing> {
-    // SAFETY: by the contract of this function; the store is shared and never written.
+    // SAFETY: by the contract of this function; the store is shared and never modified.
     let store = unsafe { &*user_arg.cast_const().cast::<KeyValueStore>() };
     let answer = catch_unwind(AssertUnwindSafe(|| question(store, key)));
     answer.unwrap_or_else(|_| Err((INTERNAL, "the key-value store has panicked".to_string())))
@@ -162,19 +162,19 @@ fn failed(error: remat_ir::Error) -> Missing {
     (UNAVAILABLE, error.to_string())
 }
 
-/// A key for a message: most are text, some have bytes behind it.
+/// A key for a message: most keys are text, some end in other bytes.
 fn name(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }
 
 /// Copies a value into memory that [`delete`] frees.
 fn given(from: &[u8], value: &mut *mut c_char, size: &mut usize) -> Result<(), Missing> {
-    // SAFETY: `malloc` takes any size; null is looked at below. An empty value has an address, too.
+    // SAFETY: `malloc` takes any size; null is checked below. An empty value has an address, too.
     let memory = unsafe { libc::malloc(from.len().max(1)) };
     if memory.is_null() {
         return Err((sys::RESOURCE_EXHAUSTED, format!("no memory for a value of {} bytes", from.len())));
     }
-    // SAFETY: the new memory has as many bytes, and nothing else is in it.
+    // SAFETY: the new memory has this many bytes and does not overlap the value.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), memory.cast(), from.len()) };
     (*value, *size) = (memory.cast(), from.len());
     Ok(())
@@ -183,16 +183,16 @@ fn given(from: &[u8], value: &mut *mut c_char, size: &mut usize) -> Result<(), M
 /// Frees a value.
 ///
 /// # Safety
-/// It comes from [`given`], and is not used again. Null is no value.
+/// It comes from [`given`], and is not used again. Null is allowed.
 unsafe extern "C" fn delete(value: *mut c_char) {
-    // SAFETY: by the contract of this function the memory is of `malloc`, or null.
+    // SAFETY: by the contract of this function the memory comes from `malloc`, or is null.
     unsafe { libc::free(value.cast()) };
 }
 
-/// Null, or an error that the plugin makes.
+/// Null, or an error that the plugin creates.
 ///
 /// # Safety
-/// There is a function at the address, which the plugin gave with the arguments.
+/// The address is that of a function that the plugin passed with the arguments.
 unsafe fn answer(callback_error: *const CallbackError, outcome: Result<(), Missing>) -> Handle {
     match outcome {
         Ok(()) => std::ptr::null_mut(),

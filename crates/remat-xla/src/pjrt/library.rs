@@ -1,4 +1,4 @@
-//! A plugin in memory, and calls of its functions.
+//! A loaded plugin, and calls of its functions.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -10,30 +10,30 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::sys::{self, Api, Arguments, Handle};
 
-/// The least minor version: the first in which executables tell all that is asked of them here.
+/// The oldest supported minor version, the first in which executables report everything that is needed here.
 const LEAST_MINOR: i32 = 72;
 
-/// A plugin that is in memory, for as long as the process runs.
+/// A plugin that stays loaded as long as the process runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library {
     api: NonNull<Api>,
 }
 
-// SAFETY: the table of functions is constant once the plugin is in memory. The header says nothing of threads; that functions may be
-// called from any, several at a time, is what plugins are written for: their functions forward to classes of XLA that lock what they
-// share, and JAX calls them from several threads without its interpreter's lock. A test runs one executable from several threads.
+// SAFETY: the table of functions is constant once the plugin is loaded. The header does not specify threads, but plugins are written to be
+// called from any thread, several at a time: their functions forward to classes of XLA that lock shared state, and JAX calls them from
+// several threads without its interpreter's lock. A test runs one executable from several threads.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// What became of the plugin in a file.
+/// The plugin in a file, or the error of opening it.
 type Opened = Arc<OnceLock<Result<Library>>>;
 
-/// Plugins that were opened, by the real paths of their files: each is initialised once, and one that failed stays so.
+/// The opened plugins by the real paths of their files. Each is initialised once, and a failed one is not retried.
 static OPEN: LazyLock<Mutex<BTreeMap<PathBuf, Opened>>> = LazyLock::new(Mutex::default);
 
 impl Library {
-    /// Opens a plugin, or finds it among those that are open. Threads that open one plugin wait for the first of them, and not for
+    /// Opens a plugin, or finds it among those that are open. Threads that open the same plugin wait for the first of them, but not for
     /// those that open another.
     pub(crate) fn open(path: &Path) -> Result<Library> {
         let failed = |e: std::io::Error| Error::new(ErrorKind::Io, "pjrt", format!("{}: {e}", path.display()));
@@ -44,15 +44,15 @@ impl Library {
 
     fn load(path: &Path) -> Result<Library> {
         let failed = |what: String| Error::new(ErrorKind::Io, "pjrt", format!("{}: {what}", path.display()));
-        // SAFETY: the initialisers of the library run. That a file which the user names as a plugin is one is the user's word, as
-        // it is for every library that a program loads.
+        // SAFETY: the initialisers of the library run. The user vouches that the named file is a plugin, as for every library that a
+        // program loads.
         let library = unsafe { libloading::Library::new(path) }.map_err(|e| failed(e.to_string()))?;
         // SAFETY: every plugin exports this function with this type.
         let get = unsafe { library.get::<unsafe extern "C" fn() -> *mut Api>(b"GetPjrtApi\0") };
         let get = *get.map_err(|_| failed("is no PJRT plugin: it does not export GetPjrtApi".to_string()))?;
-        // The library stays in memory: threads of the plugin outlive its clients.
+        // The library stays loaded, since threads of the plugin outlive its clients.
         std::mem::forget(library);
-        // SAFETY: the function takes nothing, and gives a pointer to a constant.
+        // SAFETY: the function takes no arguments and returns a pointer to a constant.
         let api = NonNull::new(unsafe { get() }).ok_or_else(|| failed("GetPjrtApi gave no functions".to_string()))?;
         let library = Library { api };
         let (major, minor) = library.version();
@@ -64,7 +64,7 @@ impl Library {
         for &(name, index) in sys::FUNCTIONS {
             library.entry(index).ok_or_else(|| failed(format!("has no function {name}")))?;
         }
-        // SAFETY: the struct has no field that is to be set.
+        // SAFETY: no field of the struct needs to be set.
         unsafe { library.call_as(ErrorKind::Io, &mut sys::PluginInitialize::new()) }?;
         Ok(library)
     }
@@ -79,7 +79,7 @@ impl Library {
     /// Calls a function of the API.
     ///
     /// # Safety
-    /// Pointers and handles in the arguments are what the header says of them.
+    /// Pointers and handles in the arguments satisfy the header.
     pub(super) unsafe fn call<A: Arguments>(self, arguments: &mut A) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.call_as(ErrorKind::Internal, arguments) }
@@ -95,7 +95,7 @@ impl Library {
         failure.map_or(Ok(()), |failure| Err(failure.into_error::<A>(kind)))
     }
 
-    /// Calls a function that a plugin need not have, and says whether it does.
+    /// Calls a function that a plugin may lack. Returns whether it has it.
     ///
     /// # Safety
     /// As for [`Library::call`].
@@ -108,16 +108,16 @@ impl Library {
         }
     }
 
-    /// Calls a function that frees something: there is no caller to tell of an error.
+    /// Calls a function that frees something; errors are ignored, since there is no caller to report to.
     ///
     /// # Safety
-    /// As for [`Library::call`], and what is freed is not used again.
+    /// As for [`Library::call`], and the freed object is not used again.
     pub(super) unsafe fn free<A: Arguments>(self, mut arguments: A) {
         // SAFETY: by the contract of this method.
         unsafe { self.call(&mut arguments) }.unwrap_or_default();
     }
 
-    /// Calls a function, and gives what went wrong.
+    /// Calls a function, and returns its failure, if any.
     ///
     /// # Safety
     /// As for [`Library::call`].
@@ -130,27 +130,27 @@ impl Library {
         }
     }
 
-    /// Calls a function, and gives its error or null; nothing if the plugin does not have the function.
+    /// Calls a function, and returns its error or null; `None` if the plugin does not have the function.
     ///
     /// # Safety
     /// As for [`Library::call`].
     unsafe fn call_raw<A: Arguments>(self, arguments: &mut A) -> Option<Handle> {
         let function = self.entry(A::INDEX)?;
-        // SAFETY: all functions that are called by this method take a pointer to their argument struct, which `A` is, and give a
-        // pointer to an error or null. The arguments are sound by the contract of this method.
+        // SAFETY: all functions that are called by this method take a pointer to their argument struct, which is `A`, and return a pointer
+        // to an error or null. The arguments are sound by the contract of this method.
         unsafe {
             let function: unsafe extern "C" fn(*mut A) -> Handle = std::mem::transmute(function);
             Some(function(arguments))
         }
     }
 
-    /// Calls one of the functions that give nothing.
+    /// Calls one of the functions that return nothing.
     ///
     /// # Safety
     /// The function is `PJRT_Error_Message` or `PJRT_Error_Destroy`, and the handle in its arguments is an error.
     unsafe fn call_without_result<A: Arguments>(self, arguments: &mut A) {
         if let Some(function) = self.entry(A::INDEX) {
-            // SAFETY: the two functions take their argument struct and give nothing.
+            // SAFETY: the two functions take their argument struct and return nothing.
             unsafe {
                 let function: unsafe extern "C" fn(*mut A) = std::mem::transmute(function);
                 function(arguments);
@@ -171,14 +171,14 @@ impl Library {
         if offset + size_of::<Handle>() > size {
             return None;
         }
-        // SAFETY: the struct has as many bytes, and from its head on it is a table of pointers to functions, which may be null.
+        // SAFETY: the struct has this many bytes, and after its head it is a table of pointers to functions, which may be null.
         NonNull::new(unsafe { self.api.byte_add(offset).cast::<*mut c_void>().read() })
     }
 
-    /// What an error of the API says; it is freed.
+    /// The content of an error, which is freed.
     fn failure(self, error: Handle) -> Failure {
         let mut message = sys::ErrorMessage { error, ..sys::ErrorMessage::new() };
-        // SAFETY: the error is there until it is freed below, and its message with it.
+        // SAFETY: the error exists until it is freed below, and so does its message.
         let message = unsafe {
             self.call_without_result(&mut message);
             text(message.message, message.message_size)
@@ -194,7 +194,7 @@ impl Library {
         Failure { code: code.code, message }
     }
 
-    /// Waits for an event, and frees it. There is nothing to wait for where it is null.
+    /// Waits for an event, and frees it. A null event needs no waiting.
     ///
     /// # Safety
     /// The event is null, or one of this plugin that is not used again.
@@ -213,7 +213,7 @@ impl Library {
 
 #[cfg(test)]
 impl Library {
-    /// A plugin with these functions, by their indices in the table, and no others.
+    /// A plugin with only these functions, by their indices in the table.
     pub(super) fn of_functions(functions: &[(usize, *mut c_void)]) -> Library {
         #[repr(C)]
         struct Table {
@@ -223,7 +223,7 @@ impl Library {
         let head = Api::of_size(size_of::<Table>());
         let mut table = Box::new(Table { head, functions: [std::ptr::null_mut(); 128] });
         functions.iter().for_each(|&(index, function)| table.functions[index] = function);
-        // It stays in memory, as that of a plugin does.
+        // It stays in memory, like that of a plugin.
         Library { api: NonNull::from(Box::leak(table)).cast() }
     }
 }
@@ -235,7 +235,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// The error of a function, of this kind unless memory was short.
+    /// The error of a function, of this kind unless it ran out of memory.
     fn into_error<A: Arguments>(self, kind: ErrorKind) -> Error {
         let kind = if self.code == sys::RESOURCE_EXHAUSTED { ErrorKind::Memory } else { kind };
         Error::new(kind, "xla", format!("{}: {}", A::NAME, self.message))
@@ -245,7 +245,7 @@ impl Failure {
 /// A text of the plugin, copied.
 ///
 /// # Safety
-/// There are as many bytes at this address, or it is null.
+/// There are this many bytes at the address, or it is null.
 pub(super) unsafe fn text(start: *const c_char, size: usize) -> String {
     if start.is_null() || size == 0 {
         return String::new();
@@ -259,7 +259,7 @@ pub(super) unsafe fn text(start: *const c_char, size: usize) -> String {
 mod tests {
     use super::*;
 
-    /// A table in which the functions of errors are these, and all others null.
+    /// A table in which these are the error functions, and all others are null.
     #[repr(C)]
     struct Table {
         head: Api,
@@ -281,7 +281,7 @@ mod tests {
     fn an_error_whose_code_is_an_error_ends() {
         let table = failing();
         let library = Library { api: NonNull::from(&table).cast() };
-        // SAFETY: the function looks at no argument.
+        // SAFETY: the function reads no argument.
         let error = unsafe { library.call(&mut sys::ErrorGetCode::new()) }.unwrap_err();
         assert_eq!(error.to_string(), "xla: PJRT_Error_GetCode: ");
     }
@@ -290,7 +290,7 @@ mod tests {
     fn a_function_that_is_missing_is_named() {
         let table = failing();
         let library = Library { api: NonNull::from(&table).cast() };
-        // SAFETY: the function is not there to be called.
+        // SAFETY: the function does not exist, so it is not called.
         let error = unsafe { library.call_as(ErrorKind::Io, &mut sys::PluginInitialize::new()) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.to_string(), "xla: PJRT_Plugin_Initialize: the plugin does not have it");

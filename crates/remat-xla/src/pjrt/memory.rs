@@ -6,7 +6,7 @@ use super::library::Library;
 use super::sys::{Arguments, Handle};
 use super::sys_optional::ExecutableGetCompiledMemoryStats;
 
-/// Bytes of a compiled program, as the plugin counts them for one chip.
+/// Bytes of a compiled program, as reported by the plugin for one chip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Bytes {
     pub(crate) code: u64,
@@ -17,18 +17,18 @@ pub(crate) struct Bytes {
     pub(crate) host_arguments: u64,
     pub(crate) host_outputs: u64,
     pub(crate) host_temporaries: u64,
-    /// Arguments, outputs and temporaries in the chip's memory, where a plugin newer than 0.104 counts them.
+    /// Arguments, outputs and temporaries in the chip's memory, if the plugin is newer than 0.104 and reports them.
     pub(crate) allocated: u64,
 }
 
 impl Bytes {
-    /// Those of an executable, if the plugin tells them.
+    /// The bytes of an executable, if the plugin reports them.
     ///
     /// # Safety
     /// The handle is an executable of this plugin.
     pub(super) unsafe fn of(library: Library, executable: Handle) -> Result<Option<Bytes>> {
         let mut stats = ExecutableGetCompiledMemoryStats { executable, ..ExecutableGetCompiledMemoryStats::new() };
-        // SAFETY: by the contract of this function. A plugin that knows fewer fields than the struct has leaves the last ones zero.
+        // SAFETY: by the contract of this function. A plugin that knows fewer fields leaves the last ones zero.
         if !unsafe { library.call_if_any(&mut stats) }? {
             return Ok(None);
         }
@@ -46,13 +46,13 @@ impl Bytes {
         }))
     }
 
-    /// The error of a plugin that does not tell them, where nothing else is asked for.
+    /// The error of a plugin that does not report them, if nothing else was requested.
     pub(super) fn untold() -> Error {
         Error::new(ErrorKind::Io, "pjrt", "the plugin does not tell the memory of a program")
     }
 
-    /// The memory of a run. Arguments, outputs and temporaries are exact; the peak that plugins give counts no temporaries on CPUs, and so
-    /// it is added up here.
+    /// The memory of a run. Arguments, outputs and temporaries are exact. The peak reported by plugins does not count temporaries on CPUs,
+    /// so it is computed here.
     pub(crate) fn of_run(&self) -> MemoryStats {
         let [arguments, outputs, temporaries, aliased] = [self.arguments, self.outputs, self.temporaries, self.aliased]
             .map(|bytes| usize::try_from(bytes).unwrap_or(0));

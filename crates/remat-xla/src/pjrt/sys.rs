@@ -1,11 +1,11 @@
-//! Structs and numbers of `pjrt_c_api.h` 0.81, as far as they are used. Names are those of the header without `PJRT_` and `_Args`.
+//! The used structs and numbers of `pjrt_c_api.h` 0.81. Names are those of the header without `PJRT_` and `_Args`.
 
 use std::ffi::{c_char, c_int, c_void};
 
 /// A pointer to something that the plugin owns.
 pub(super) type Handle = *mut c_void;
 
-/// The beginning of `PJRT_Api`, behind which the table of functions lies.
+/// The beginning of `PJRT_Api`, which is followed by the table of functions.
 #[repr(C)]
 pub(super) struct Api {
     /// Bytes of the struct with the table.
@@ -19,7 +19,7 @@ pub(super) struct Api {
 
 #[cfg(test)]
 impl Api {
-    /// The beginning of a table that has this size with it.
+    /// The beginning of a table with this total size.
     pub(super) fn of_size(struct_size: usize) -> Api {
         let (extension_start, version_extension_start) = (std::ptr::null_mut(), std::ptr::null_mut());
         Api { struct_size, extension_start, version_size: 24, version_extension_start, major: 0, minor: 81 }
@@ -37,7 +37,7 @@ pub(super) unsafe trait Arguments: Sized {
     /// The name of the function in the header.
     const NAME: &'static str;
 
-    /// Zeros, and the size.
+    /// All zeros, except for the size.
     fn new() -> Self;
 }
 
@@ -65,7 +65,7 @@ macro_rules! arguments {
         }
     )*
 
-        /// The functions that are called: their names and indices.
+        /// The called functions: their names and indices.
         pub(super) const FUNCTIONS: &[(&str, usize)] = &[$((stringify!($function), $index)),*];
 
         /// The sizes of their argument structs.
@@ -163,11 +163,11 @@ pub(super) struct NamedValue {
     pub(super) name_size: usize,
     pub(super) kind: c_int,
     pub(super) value: Value,
-    /// Elements of a string or a list; 1 for all others.
+    /// The number of elements of a string or a list; 1 for all others.
     pub(super) value_size: usize,
 }
 
-/// The value of a [`NamedValue`], by its kind. A float is neither sent nor read.
+/// The value of a [`NamedValue`], by its kind. Floats are neither sent nor read.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Value {
@@ -178,17 +178,17 @@ pub(super) union Value {
 }
 
 impl NamedValue {
-    /// An option that is an integer. It points to the name.
+    /// An integer option. It refers to the name.
     pub(super) fn integer(name: &str, value: i64) -> NamedValue {
         NamedValue::new(name, INT64, Value { int64: value }, 1)
     }
 
-    /// An option that is true or false. It points to the name.
+    /// A boolean option. It refers to the name.
     pub(super) fn boolean(name: &str, boolean: bool) -> NamedValue {
         NamedValue::new(name, BOOL, Value { boolean }, 1)
     }
 
-    /// An option that is a text. It points to both.
+    /// A text option. It refers to both texts.
     pub(super) fn text(name: &str, value: &str) -> NamedValue {
         NamedValue::new(name, STRING, Value { string: value.as_ptr().cast() }, value.len())
     }
@@ -223,7 +223,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// A module in MLIR's text, to which it points.
+    /// A module in MLIR's text format, to which it refers.
     pub(super) fn mlir(module: &str) -> Program {
         let format = "mlir";
         Program {
@@ -255,7 +255,7 @@ pub(super) struct ExecuteOptions {
     pub(super) incarnation_ids: *mut i64,
 }
 
-/// The order of the elements of an array. Of the union only the tiled one is sent, which is the larger.
+/// The order of the elements of an array. Only the tiled variant of the union, the larger one, is sent.
 #[repr(C)]
 pub(super) struct MemoryLayout {
     struct_size: usize,
@@ -277,7 +277,7 @@ struct Tiled {
 }
 
 impl MemoryLayout {
-    /// The layout without tiles in which dimensions are in this order, the one of stride 1 first. It points to the list.
+    /// The layout without tiles with this order of dimensions, the one of stride 1 first. It refers to the list.
     pub(super) fn untiled(minor_to_major: &[i64]) -> MemoryLayout {
         let tiled = Tiled {
             struct_size: size_of::<Tiled>(),
@@ -309,7 +309,7 @@ pub(super) const UNIMPLEMENTED: c_int = 12;
 pub(super) mod tests {
     use super::*;
 
-    /// The header's table of functions in order, as far as it is used.
+    /// The used part of the header's table of functions, in order.
     pub(in crate::pjrt) const TABLE: &str = "
         Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy Event_IsReady
         Event_Error Event_Await Event_OnReady Client_Create Client_Destroy Client_PlatformName Client_ProcessIndex
@@ -344,7 +344,7 @@ pub(super) mod tests {
         assert_eq!(size_of::<Api>(), 40);
     }
 
-    /// What a compiler of C says of the header.
+    /// The sizes that a C compiler computes for the header.
     #[test]
     fn structs_have_the_sizes_of_the_header() {
         let sizes =

@@ -1,5 +1,4 @@
-//! Structs of functions that not every plugin has: executables as bytes, the memory of a run, topologies, and compiling
-//! for them.
+//! Structs of functions that some plugins lack: serialized executables, the memory of a run, topologies, and compiling for them.
 
 use std::ffi::{c_char, c_void};
 
@@ -91,7 +90,7 @@ mod tests {
         }
     }
 
-    /// What a compiler of C says of the header; that of 0.81 ends the last struct after the peak, four fields earlier.
+    /// The sizes that a C compiler computes for the header; in 0.81 the last struct ends after the peak, four fields earlier.
     #[test]
     fn structs_have_the_sizes_of_the_header() {
         let sizes = [32, 40, 40, 56, 64, 56, 24, 40, 40, 64, 144];

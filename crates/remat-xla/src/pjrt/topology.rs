@@ -1,4 +1,4 @@
-//! Chips that need not be in the machine: their descriptions, and programs that are compiled for them.
+//! Topologies: descriptions of chips that need not be in the machine, and programs compiled for them.
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -14,17 +14,17 @@ pub(crate) struct Topology {
     handle: Handle,
 }
 
-/// What is known of a chip.
+/// The description of a chip.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Description {
-    /// What the plugin calls the chip.
+    /// The plugin's name for the chip.
     pub(crate) kind: String,
-    /// The bytes of its memory that programs may use, where the plugin tells.
+    /// The bytes of its memory that programs may use, if the plugin reports them.
     pub(crate) memory: Option<u64>,
 }
 
 impl Topology {
-    /// The chips of this name, with options that are texts.
+    /// The chips of this name, with text options.
     pub(crate) fn new(library: Library, name: &str, options: &[(&str, &str)]) -> Result<Topology> {
         let options: Vec<sys::NamedValue> =
             options.iter().map(|(name, value)| sys::NamedValue::text(name, value)).collect();
@@ -46,7 +46,7 @@ impl Topology {
             topology: self.handle,
             ..optional::TopologyDescriptionPlatformVersion::new()
         };
-        // SAFETY: the topology is there, and has the text until it is freed.
+        // SAFETY: the topology exists, and owns the text until it is freed.
         unsafe {
             self.library.call(&mut args)?;
             Ok(text(args.platform_version, args.platform_version_size))
@@ -59,7 +59,7 @@ impl Topology {
             topology: self.handle,
             ..optional::TopologyDescriptionGetDeviceDescriptions::new()
         };
-        // SAFETY: the topology is there, and has as many handles at this address until it is freed.
+        // SAFETY: the topology exists, and has this many handles at the address until it is freed.
         unsafe {
             self.library.call(&mut args)?;
             let handles = slice(args.descriptions, args.num_descriptions);
@@ -67,7 +67,7 @@ impl Topology {
         }
     }
 
-    /// Compiles a module in MLIR's text, and gives the memory of a run on each chip. The options are those of
+    /// Compiles a module in MLIR's text format, and returns the memory of a run on each chip. The options are those of
     /// [`crate::compile_options`], encoded.
     pub(crate) fn compile(&self, module: &str, options: &[u8]) -> Result<Bytes> {
         let program = sys::Program::mlir(module);
@@ -81,7 +81,7 @@ impl Topology {
         // SAFETY: the topology is there, and the module and the options live until the call returns.
         unsafe { self.library.call_as(ErrorKind::Argument, &mut args) }?;
         let executable = given("PJRT_Compile", args.executable)?;
-        // SAFETY: the executable is ours, and is freed after it was asked.
+        // SAFETY: the executable is ours, and is freed after it is queried.
         let bytes = unsafe {
             let bytes = Bytes::of(self.library, executable);
             self.library.free(sys::ExecutableDestroy { executable, ..sys::ExecutableDestroy::new() });
@@ -94,7 +94,7 @@ impl Topology {
 impl Drop for Topology {
     fn drop(&mut self) {
         let topology = self.handle;
-        // SAFETY: the handle is this topology's alone, and descriptions are copied when they are read.
+        // SAFETY: the handle belongs to this topology alone, and descriptions are copied when they are read.
         unsafe {
             self.library
                 .free(optional::TopologyDescriptionDestroy { topology, ..optional::TopologyDescriptionDestroy::new() })
@@ -102,7 +102,7 @@ impl Drop for Topology {
     }
 }
 
-/// What a plugin says of a chip.
+/// A plugin's description of a chip.
 ///
 /// # Safety
 /// The handle is a description of a device of this plugin.
@@ -110,7 +110,7 @@ pub(super) unsafe fn description(library: Library, device_description: Handle) -
     let mut kind = optional::DeviceDescriptionKind { device_description, ..optional::DeviceDescriptionKind::new() };
     let mut attributes =
         optional::DeviceDescriptionAttributes { device_description, ..optional::DeviceDescriptionAttributes::new() };
-    // SAFETY: by the contract of this function; text and attributes are there as long as the description.
+    // SAFETY: by the contract of this function; text and attributes exist as long as the description.
     unsafe {
         library.call(&mut kind)?;
         library.call(&mut attributes)?;
@@ -124,7 +124,7 @@ pub(super) unsafe fn description(library: Library, device_description: Handle) -
 }
 
 impl Library {
-    /// Attributes of the plugin that are texts or integers, as text: versions of what it is built of.
+    /// Text and integer attributes of the plugin, as text: versions of its components.
     pub(crate) fn attributes(self) -> Result<Vec<(String, String)>> {
         let mut args = optional::PluginAttributes::new();
         // SAFETY: the attributes live as long as the process.
