@@ -1,13 +1,13 @@
 use super::*;
 
-/// A cache of so many entries of a block in a folder of its own, which is there as long as the first value.
+/// A cache with room for this many one-block entries, in a folder that exists as long as the first value.
 fn cache(blocks: u64) -> (tempfile::TempDir, ExecutableCache) {
     let folder = tempfile::tempdir().unwrap();
     let cache = ExecutableCache::new(folder.path().join("remat/executables"), blocks * BLOCK);
     (folder, cache)
 }
 
-/// The time of an entry, in hours before now.
+/// Sets the time of an entry, in hours before now.
 fn age(cache: &ExecutableCache, key: u128, hours: u64) {
     let file = File::open(cache.path(key)).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(3600 * hours)).unwrap();
@@ -31,7 +31,7 @@ fn what_is_put_is_there() {
     assert_eq!((cache.get(1), cache.usage()), (None, Usage::default()));
 }
 
-/// Also one that another program's file replaced.
+/// Also an entry that another program's file has replaced.
 #[test]
 fn damaged_entries_are_not_there() {
     let (_folder, cache) = cache(100);
@@ -50,12 +50,12 @@ fn the_oldest_use_is_deleted_first() {
     let (_folder, cache) = cache(8);
     (0..8).for_each(|key| cache.put(key, b"x"));
     (0..8).for_each(|key| age(&cache, key, 20 - key as u64));
-    // The first was written first, and is used.
+    // The first was written first, but is used later.
     cache.get(0).unwrap();
     cache.put(8, b"x");
     let left: Vec<u128> = (0..9).filter(|&key| cache.get(key).is_some()).collect();
     assert_eq!(left, [0, 3, 4, 5, 6, 7, 8], "an eighth is free");
-    // A process that knows nothing of the others finds out.
+    // A process that knows nothing about the others notices.
     let other = ExecutableCache::new(cache.folder(), 4 * BLOCK);
     (0..9).filter(|key| left.contains(key)).for_each(|key| age(&cache, key, 20 - key as u64));
     other.put(9, b"x");
@@ -71,7 +71,7 @@ fn what_is_larger_than_the_limit_is_not_kept() {
     assert_eq!(cache.get(1).as_deref(), Some(&b"x"[..]));
 }
 
-/// Also where it leaves less than the eighth that is to be free, and where the clock says that others are newer.
+/// Even if it leaves less than the eighth that should be free, and if the clock makes others newer.
 #[test]
 fn what_was_just_written_stays() {
     let (_folder, cache) = cache(16);
@@ -85,7 +85,7 @@ fn what_was_just_written_stays() {
     assert_eq!(cache.usage(), Usage { entries: 1, bytes: 16 * BLOCK });
 }
 
-/// Each knows of what the other wrote, but for a 64th of the limit.
+/// Each process notices what the other wrote, up to a 64th of the limit.
 #[test]
 fn the_limit_holds_for_several_processes() {
     let (_folder, one) = cache(128);
@@ -97,7 +97,7 @@ fn the_limit_holds_for_several_processes() {
     }
 }
 
-/// Files of other programs stay, as does what another process writes at the moment; what one left that ended goes.
+/// Files of other programs stay, and so do files that another process is writing; those left by an ended process are deleted.
 #[test]
 fn only_files_of_the_cache_are_deleted() {
     let (_folder, cache) = cache(2);

@@ -86,8 +86,8 @@ impl Buffer {
         if !elements.is_empty() {
             let dst = elements.as_mut_ptr().cast();
             let mut args = sys::BufferToHostBuffer { dst, dst_size: size.dst_size, ..query() };
-            // SAFETY: as above; the destination has as many bytes, of a type of which any bits are a value. It is written until the
-            // event is there, whatever the event says, and lives until then.
+            // SAFETY: as above; the destination has this many bytes, of a type for which every bit pattern is a value. It is written until
+            // the event occurs, with or without an error, and lives until then.
             unsafe {
                 library.call(&mut args)?;
                 library.wait(args.event)?;

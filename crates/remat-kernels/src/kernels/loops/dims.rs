@@ -89,8 +89,8 @@ impl Dims {
                 _ => 0,
             };
             let len = if whole > 0 { whole * size } else { (size - index % size).min(n - done) };
-            // SAFETY: these are elements `index` to `index + len`, which lie in one run of the innermost dimension, or in whole
-            // runs of it, of which each repeats an element beside that of the one before; `done + len` is at most `n`.
+            // SAFETY: these are elements `index` to `index + len`, which are in one run of the innermost dimension, or in whole runs of it,
+            // each of which repeats an element that is next to that of the previous run; `done + len` is at most `n`.
             unsafe {
                 match whole {
                     0 => copy(len, out.add(done * width), from, stride),

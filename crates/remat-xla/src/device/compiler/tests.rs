@@ -7,7 +7,7 @@ use super::*;
 use crate::pjrt::Buffer;
 use crate::{Options, compile_options, stablehlo};
 
-/// The client of the plugin for CPUs, with a cache in a folder, where the plugin is installed.
+/// The client of the plugin for CPUs, with a cache in a folder, if the plugin is installed.
 fn compiler(folder: &Path) -> Option<Compiler> {
     let xla = crate::support::xla()?;
     let plugin = Plugin::find(Platform::Cpu).unwrap();
@@ -47,7 +47,7 @@ fn run(compiler: &Compiler, loaded: &Loaded, args: &[Array]) -> Vec<String> {
     results.iter().map(|result| bits(result.download().unwrap())).collect()
 }
 
-/// Every 31st case of the suite, and the operations with attributes of their own that a writer of executables could forget.
+/// Every 31st case of the suite, and the operations with attributes that serialization could lose.
 #[test]
 fn programs_from_disk_give_the_bits_of_compiled_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ const LOOP: &str = "{ lambda ; a:f32[64,64]. let
         e:f32[64,64] = optimization_barrier d
         f:f32[64,64] = tanh e in (f,) } length=5 num_carry=1 num_consts=0 reverse=False unroll=1] a in (b,) }";
 
-/// What is on disk when the file is damaged in any way is compiled anew, and the plugin sees none of it.
+/// A program whose file is damaged in any way is compiled again, and the plugin never reads the file.
 #[test]
 fn damaged_executables_are_compiled_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn damaged_executables_are_compiled_anew() {
     }
 }
 
-/// A whole entry that the plugin does not take, as one of an old form.
+/// An intact entry that the plugin rejects, such as one in an old format.
 #[test]
 fn executables_that_the_plugin_refuses_are_compiled_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn flags_may_be_in_a_file() {
     assert_eq!(given("/no/such/file"), None);
 }
 
-/// The devices that are asked for by name use the user's cache; it is off where the variable says so.
+/// Devices that are requested by name use the user's cache, which the environment variable can turn off.
 #[test]
 fn an_engine_compiles_by_its_cache() {
     let Some(xla) = crate::support::xla() else { return };

@@ -6,12 +6,12 @@ use remat_ir::DType;
 
 use super::*;
 
-/// Handles of the double of a plugin: it has one of everything.
+/// Handles of the test double of a plugin, which has one of everything.
 fn one() -> Handle {
     NonNull::<u8>::dangling().as_ptr().cast()
 }
 
-/// Buffers, events and errors that were given and not freed.
+/// Buffers, events and errors that were returned and not yet freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 fn give() -> Handle {
@@ -34,7 +34,7 @@ unsafe extern "C" fn create(args: *mut sys::ClientCreate) -> Handle {
     null_mut()
 }
 
-/// A run begins, whatever comes of it.
+/// A run starts, whatever its outcome.
 unsafe extern "C" fn execute(args: *mut sys::LoadedExecutableExecute) -> Handle {
     // SAFETY: as above; there is a list of outputs for each device.
     unsafe { **(*args).output_lists = give() };
@@ -75,7 +75,7 @@ unsafe extern "C" fn code(args: *mut sys::ErrorGetCode) -> Handle {
     null_mut()
 }
 
-/// The call of a run that fails is no error; what reads its results is told, each time, and all is freed.
+/// The call of a failing run is not an error; every read of its results returns the error, and everything is freed.
 #[test]
 fn errors_of_runs_that_have_begun_come_with_the_read() {
     let library = Library::of_functions(&[

@@ -9,7 +9,7 @@ use super::super::library::Library;
 use super::super::sys::Arguments;
 use super::*;
 
-/// Two nodes of one cluster. That of rank 0 is dropped last, since it waits for the other.
+/// Two nodes of one cluster. The node of rank 0 is dropped last, since it waits for the other.
 fn nodes() -> [Node; 2] {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let other = ClusterConfig::new(address.clone(), 1, 2);
@@ -20,7 +20,7 @@ fn nodes() -> [Node; 2] {
 
 /// The error of a test: its code and text, boxed.
 unsafe extern "C" fn boxed(code: c_int, message: *const c_char, size: usize) -> Handle {
-    // SAFETY: the callbacks give a text of this length.
+    // SAFETY: the callbacks pass a text of this length.
     let message = unsafe { super::super::library::text(message, size) };
     Box::into_raw(Box::new((code, message))).cast()
 }
@@ -32,7 +32,7 @@ fn unboxed(error: Handle) -> Option<(c_int, String)> {
     (!error.is_null()).then(|| *unsafe { Box::from_raw(error.cast::<(c_int, String)>()) })
 }
 
-/// What a plugin does with the callbacks in the arguments of a client.
+/// Uses the callbacks in the arguments of a client as a plugin does.
 #[derive(Clone, Copy)]
 struct Plugin<'a>(&'a sys::ClientCreate);
 
@@ -102,7 +102,7 @@ fn taken(error: Handle, value: *mut c_char, size: usize, deleter: Option<Deleter
         return Err(error);
     }
     assert!(!value.is_null());
-    // SAFETY: the callback gave a value of this size, and the function that frees it.
+    // SAFETY: the callback returned a value of this size, and the function that frees it.
     unsafe {
         let copy = slice(value.cast::<u8>(), size).to_vec();
         deleter.unwrap()(value);
@@ -140,7 +140,7 @@ fn nodes_exchange_values_by_the_callbacks() {
     assert_eq!(zero.try_get(b""), Ok(vec![]));
     let (code, message) = one.put(b"topology/0\0", b"other").unwrap();
     assert_eq!((code, message.as_str()), (UNAVAILABLE, "cluster: the key `topology/0\0` has another value already"));
-    // Callbacks outlive the node; there is an error then, and no hang.
+    // Callbacks outlive the node; they then return an error instead of hanging.
     let [first, second] = nodes;
     drop(second);
     drop(first);
@@ -148,10 +148,10 @@ fn nodes_exchange_values_by_the_callbacks() {
     assert!(code == UNAVAILABLE && message.starts_with("cluster: the coordinator at 127.0.0.1:"), "{message}");
 }
 
-/// What the double of a plugin saw: what it was told, and what the callbacks gave while it made a client.
+/// The observations of a test double of a plugin: its options, and the results of callbacks while it created a client.
 static SEEN: Mutex<Vec<(Vec<(String, i64)>, Vec<u8>)>> = Mutex::new(Vec::new());
 
-/// `PJRT_Client_Create` of a plugin that exchanges its node's number with the other, as that of CUDA does with its devices.
+/// `PJRT_Client_Create` of a plugin that exchanges node numbers with the other node, as that of CUDA exchanges its devices.
 unsafe extern "C" fn create(args: *mut sys::ClientCreate) -> Handle {
     // SAFETY: the library calls this with its arguments.
     let args = unsafe { &mut *args };
@@ -197,7 +197,7 @@ fn a_client_of_a_node_has_the_callbacks_while_it_lives() {
     assert_eq!(seen, [(options(0), vec![1]), (options(1), vec![0])]);
 }
 
-/// It would take the callbacks and call none of them, so that each process would be alone.
+/// It would accept the callbacks and call none of them, so each process would be alone.
 #[test]
 fn the_plugin_for_cpus_is_not_joined() {
     let Ok(plugin) = crate::Plugin::find(crate::Platform::Cpu) else { return };
