@@ -136,7 +136,7 @@ impl Saved {
     pub(crate) fn to_resume(path: &Path) -> Result<Saved> {
         if is_checkpoint(path) {
             let (shown, run) = (path.display(), folder_of(path)?);
-            bail!("`{shown}` is one checkpoint of a run: go on with the last of the run by --resume {}", run.display())
+            bail!("`{shown}` is one checkpoint of a run: resume the last one with --resume {}", run.display())
         }
         Saved::open(path)
     }
@@ -229,7 +229,7 @@ impl Run {
         let folder = of.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
         let shown = folder.display();
         if has_checkpoint(&folder)? {
-            bail!("`{shown}` has a run: go on with it by --resume {shown}, or save this one elsewhere");
+            bail!("`{shown}` has a run: resume it with --resume {shown}, or save this one elsewhere");
         }
         let tokenizer = of.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
         let there = [CONFIG, METRICS]

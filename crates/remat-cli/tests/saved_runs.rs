@@ -159,7 +159,7 @@ fn mistakes_name_the_folder() {
     let flags = format!("{SMALL} --steps 2 --sample 0");
     stdout(remat(at.path(), &format!("train {flags} --save run")));
     let again = error(remat(at.path(), &format!("train {flags} --save run")));
-    assert!(again.contains("`run` has a run: go on with it by --resume run, or save this one elsewhere"), "{again}");
+    assert!(again.contains("`run` has a run: resume it with --resume run, or save this one elsewhere"), "{again}");
     let none = error(remat(at.path(), "generate elsewhere"));
     assert!(none.contains("`elsewhere` has no checkpoint"), "{none}");
     let both = error(remat(at.path(), "train --resume run --width 8"));
@@ -169,7 +169,7 @@ fn mistakes_name_the_folder() {
     let empty = command(at.path(), ["generate", "run", "--prompt", ""]).output().unwrap();
     assert!(error(empty).contains("the prompt is empty"));
     // One checkpoint is not a run: nothing is written into it.
-    let one = "is one checkpoint of a run: go on with the last of the run by --resume";
+    let one = "is one checkpoint of a run: resume the last one with --resume";
     let inside = at.path().join("run/step-000002");
     let files = |folder: &Path| fs::read_dir(folder).unwrap().count();
     let before = files(&inside);

@@ -188,19 +188,19 @@ fn missing(platform: Platform, known: &Known) -> Error {
     Error::new(ErrorKind::Io, "xla", message)
 }
 
-/// Folders with the layout of `site-packages`, by the variables of the environment that have a value.
+/// Folders with the layout of `site-packages`, from environment variables that are not empty.
 fn folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let active = variable("VIRTUAL_ENV").map(PathBuf::from);
     let path = variable("PATH").unwrap_or_default();
-    // A folder that is not absolute is another wherever the program is started.
+    // A relative folder would depend on where the program is started.
     let python = env::split_paths(&path)
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join("python3"))
         .find(|file| file.is_file());
     let real = python.as_deref().and_then(|file| file.canonicalize().ok());
-    // The environment of the link comes first: one that was made by venv has links to the Python that made it.
+    // The environment of the link comes first: one created by venv has links to the Python that created it.
     let prefixes = python.into_iter().chain(real).filter_map(|file| Some(file.parent()?.parent()?.to_path_buf()));
-    // What the user or Debian's administrator installed for a Python that is the system's.
+    // Packages that the user or Debian's administrator installed for the system's Python.
     let home = variable("HOME").map(|home| PathBuf::from(home).join(".local"));
     let prefixes = active.into_iter().chain(prefixes).chain(home).chain([PathBuf::from("/usr/local")]);
     let cached = folder::by(variable).map(|folder| folder.join("plugins"));
@@ -213,7 +213,7 @@ fn folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     folders
 }
 
-/// The `site-packages` of a Python installation, of each version in it, the newest first.
+/// The `site-packages` of each version in a Python installation, the newest first.
 fn site_packages(prefix: &Path) -> Vec<PathBuf> {
     let libraries = ["lib", "lib64"].map(|name| prefix.join(name));
     let entries = libraries.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
@@ -223,10 +223,10 @@ fn site_packages(prefix: &Path) -> Vec<PathBuf> {
     versions.into_iter().flat_map(|(_, path)| packages(path)).collect()
 }
 
-/// The version of a folder `python3.11`; Debian's `python3` has no other number.
+/// The version in the name of a folder such as `python3.11`; Debian's `python3` has no minor version.
 fn version(path: &Path) -> Option<Vec<u32>> {
     let numbers = path.file_name()?.to_str()?.strip_prefix("python")?;
-    // Python without its lock has a folder of its own, with a letter.
+    // Python without its lock has a separate folder, with a letter.
     let numbers = numbers.strip_suffix('t').unwrap_or(numbers);
     let numbers: Vec<u32> = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     (numbers.first() == Some(&3)).then_some(numbers)
@@ -248,7 +248,7 @@ mod tests {
         {
             assert!(expect_tpu(platform, is_there, is_told).is_ok());
         }
-        // Before the library is loaded, which takes those minutes.
+        // Before the library is loaded, which would take those minutes.
         let opened = Plugin::open(Platform::Tpu, "/no/such/plugin.so").unwrap_err().to_string();
         let is_possible = tpu::is_there(Path::new("/")) || env::var_os(tpu::KIND).is_some();
         assert!(is_possible || opened == expected, "{opened}");

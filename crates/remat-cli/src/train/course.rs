@@ -114,7 +114,7 @@ impl<'a> Programs<'a> {
         let folder = folder.finish()?;
         ensure!(
             state.step == config.steps || !stop.is_asked(),
-            "stopped after step {}, which is saved; go on with: remat train --resume {}",
+            "stopped after step {}, which is saved; resume with: remat train --resume {}",
             state.step,
             folder.display()
         );

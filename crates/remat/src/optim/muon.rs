@@ -153,8 +153,8 @@ impl Muon {
     fn orthogonal(&self, momentum: &Tensor) -> Result<Tensor> {
         let (rows, columns) = (momentum.dim(-2)?, momentum.dim(-1)?);
         // The polynomial commutes with the transpose, and is cheaper for wide matrices.
-        let turned = rows > columns;
-        let mut x = if turned { momentum.t() } else { momentum.clone() };
+        let is_transposed = rows > columns;
+        let mut x = if is_transposed { momentum.t() } else { momentum.clone() };
         x = &x / (x.square().sum(keep([-2, -1])).sqrt() + self.eps);
         let [a, b, c] = self.coefficients;
         for _ in 0..self.iterations {
@@ -167,7 +167,7 @@ impl Muon {
             Some(rms) => rms * rows.max(columns).sqrt(),
             None => (columns / rows).max(1.0).sqrt(),
         };
-        Ok(if turned { x.t() } else { x } * scale)
+        Ok(if is_transposed { x.t() } else { x } * scale)
     }
 }
 
