@@ -56,6 +56,7 @@ pub(crate) fn transpose_tile<W: Element>(
     size: [usize; 2],
 ) {
     let [rows, columns] = size;
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut, reason = "only CPUs of x86-64 have such registers"))]
     let mut whole = [0, 0];
     #[cfg(target_arch = "x86_64")]
     if size_of::<W>() == 4 && Level::best().instructions() == Instructions::Avx512 {
