@@ -190,8 +190,7 @@ impl Backward {
             *to = Some((block, self.operands.queries(block, from, space, &mut scratch)));
         }
         problem.for_each_block_of_keys(group.run(run), |keys| {
-            problem.load(group, keys.clone(), &from.own, &mut space.rows);
-            problem.prepare(&mut space.products, &mut space.rows);
+            problem.load_for_products(group, keys.clone(), &from.own, &mut space.products, &mut space.rows);
             for (i, (block, queries)) in blocks.iter_mut().flatten().enumerate() {
                 problem.prefetch(group, keys.end, i, &from.own);
                 let tile = Tile::new(*block, keys.start, sizes.keys, problem.causal);

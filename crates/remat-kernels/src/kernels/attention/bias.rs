@@ -79,8 +79,8 @@ fn sum_scores<D: Float>(
             let of_block = operands.queries(block, from, space, &mut &mut *scratch);
             for first in keys.clone().map(|i| i * KEYS) {
                 let tile = Tile::new(block, first, problem.sizes.keys, problem.causal);
-                problem.load(&group, first..first + tile.keys, &from.own, &mut space.rows);
-                problem.prepare(&mut space.products, &mut space.rows);
+                let keys = first..first + tile.keys;
+                problem.load_for_products(&group, keys, &from.own, &mut space.products, &mut space.rows);
                 operands.compute(&tile, from, &of_block, space);
                 for (key, d_scores) in space.d_scores.as_chunks::<QUERIES>().0.iter().enumerate().take(tile.keys) {
                     let row = if keeps_keys { key * QUERIES } else { 0 };

@@ -12,9 +12,7 @@ use remat_ir::{DType, DotProductAttention};
 use super::few;
 use super::problem::{Elements, Problem, Rows, take};
 use super::products::Products;
-use super::tile::{
-    COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width, transposed, write_row,
-};
+use super::tile::{COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::Unit;
 use crate::base::product::Float;
@@ -185,8 +183,8 @@ impl Forward {
             // The memory of the keys is free until the first of them are loaded.
             let rows = &mut *space.rows.key;
             let starts = &block.rows(&problem.query)[..block.len];
-            copy_rows(from.query, starts, problem.query.stride(3), features, factor, rows);
-            space.products.prepare_columns(rows, features, &mut space.query[i * len..][..len]);
+            let (starts, columns) = ((starts, problem.query.stride(3)), &mut space.query[i * len..][..len]);
+            space.products.load_columns(from.query, starts, features, factor, rows, columns);
         }
         space.sums.fill(D::Wide::ZERO);
         let mut states = [State::new(); RUN];
@@ -199,8 +197,7 @@ impl Forward {
                 problem.prefetch(group, keys.end, i, from);
                 if !problem.is_hidden(&tile, from) {
                     if !std::mem::replace(&mut is_loaded, true) {
-                        problem.load(group, keys.clone(), from, &mut space.rows);
-                        problem.prepare(&mut space.products, &mut space.rows);
+                        problem.load_for_products(group, keys.clone(), from, &mut space.products, &mut space.rows);
                     }
                     let (query, sums) = (&space.query[i * len..], &mut space.sums[i * value_len..][..value_len]);
                     problem.scores(&tile, from, &mut space.products, space.rows.key, query, space.scores);

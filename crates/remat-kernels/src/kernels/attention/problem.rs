@@ -99,16 +99,34 @@ impl Problem {
         from: &Elements<'_, D>,
         to: &mut Rows<'_, D::Wide>,
     ) {
+        let (len, [key, value]) = (keys.len(), self.starts(group, keys));
+        let one = D::Wide::ONE;
+        copy_rows(from.key, &key[..len], self.key.stride(3), self.sizes.features, one, to.key);
+        copy_rows(from.value, &value[..len], self.value.stride(3), self.sizes.value_features, one, to.value);
+    }
+
+    /// As [`load`](Problem::load), as operands of products.
+    pub(super) fn load_for_products<D: Float>(
+        &self,
+        group: &Group,
+        keys: Range<usize>,
+        from: &Elements<'_, D>,
+        products: &mut Products<'_>,
+        to: &mut Rows<'_, D::Wide>,
+    ) {
+        let (len, [key, value]) = (keys.len(), self.starts(group, keys));
+        products.load_rows(from.key, (&key[..len], self.key.stride(3)), self.sizes.features, to.key);
+        products.load_rows(from.value, (&value[..len], self.value.stride(3)), self.sizes.value_features, to.value);
+    }
+
+    /// The offsets of the first features of keys and of values.
+    fn starts(&self, group: &Group, keys: Range<usize>) -> [[isize; KEYS]; 2] {
         let mut starts = [[0; KEYS]; 2];
-        let len = keys.len();
         for (i, key) in keys.enumerate() {
             let index = [group.batch, key, group.key_head, 0];
             (starts[0][i], starts[1][i]) = (self.key.at(index), self.value.at(index));
         }
-        let [key, value] = &starts;
-        let one = D::Wide::ONE;
-        copy_rows(from.key, &key[..len], self.key.stride(3), self.sizes.features, one, to.key);
-        copy_rows(from.value, &value[..len], self.value.stride(3), self.sizes.value_features, one, to.value);
+        starts
     }
 
     /// Fetches part `i` of [`RUN`] of the keys and values from `first` on, which are loaded next, into the second-level cache: a few rows beside
@@ -126,12 +144,6 @@ impl Problem {
             row(from.key, &self.key, self.sizes.features);
             row(from.value, &self.value, self.sizes.value_features);
         }
-    }
-
-    /// Makes keys and values that were loaded operands of products.
-    pub(super) fn prepare<T: Real>(&self, products: &mut Products<'_>, rows: &mut Rows<'_, T>) {
-        products.prepare_rows(rows.key, self.sizes.features);
-        products.prepare_rows(rows.value, self.sizes.value_features);
     }
 
     /// Calls `f` with each block of the keys that the queries of a run attend to.

@@ -14,11 +14,11 @@ use std::ops::Range;
 use remat_ir::{DType, Element};
 
 use super::problem::take;
-use super::tile::{COLUMNS, KEYS, QUERIES, Tile, row_width, transposed};
+use super::tile::{COLUMNS, KEYS, QUERIES, Tile, copy_rows, row_width, transposed};
 use crate::base::narrow::{GROUP, PANEL, Part, Session, Side, Strided, Unit, pack};
-use crate::base::product::{Accumulator, Left, Out, Right, product};
-use crate::number::Real;
+use crate::base::product::{Accumulator, Float, Left, Out, Right, product};
 use crate::number::rounding::round_to_bf16;
+use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
 /// Positions, of queries or keys, that packed operands have: zeros where a tile has fewer.
@@ -46,6 +46,13 @@ fn floats<T: Element>(numbers: &[T]) -> &[f32] {
     assert_eq!(T::DTYPE, DType::F32);
     // SAFETY: only f32 has this dtype (checked).
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
+}
+
+/// The bits of elements that are bf16, which they are where there is a unit.
+fn elements<D: Element>(elements: &[D]) -> &[u16] {
+    assert_eq!(D::DTYPE, DType::Bf16);
+    // SAFETY: only bf16 has this dtype (checked), which is its bits.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), elements.len()) }
 }
 
 /// As [`floats`].
@@ -87,13 +94,39 @@ impl<'a> Products<'a> {
         Products { narrow }
     }
 
-    /// Makes rows of keys or values what [`times`](Products::times) and [`gather`](Products::gather) take.
-    pub(super) fn prepare_rows<T: Element>(&mut self, rows: &mut [T], features: usize) {
-        if let Some(narrow) = &mut self.narrow {
-            narrow.round(floats(rows), [POSITIONS, row_width(features)], row_width(features));
-            let (positions, columns) = floats_mut(rows).split_at_mut(packed_len(features));
-            narrow.pack_rounded(features, Side::Left, positions, columns);
-        }
+    /// Loads rows of keys or values that begin at `starts`, as what [`times`](Products::times) and [`gather`](Products::gather) take.
+    pub(super) fn load_rows<D: Float>(
+        &mut self,
+        from: &[D],
+        (starts, stride): (&[isize], isize),
+        features: usize,
+        rows: &mut [D::Wide],
+    ) {
+        let Some(narrow) = &mut self.narrow else {
+            return copy_rows(from, starts, stride, features, D::Wide::ONE, rows);
+        };
+        copy_elements(elements(from), (starts, stride), features, narrow.rounded);
+        let (positions, columns) = floats_mut(rows).split_at_mut(packed_len(features));
+        narrow.pack_rounded(features, Side::Left, positions, columns);
+    }
+
+    /// Loads rows of queries that begin at `starts`, times a factor, as what [`scatter`](Products::scatter) and [`times`](Products::times) take. On a
+    /// unit the factor is 1.
+    pub(super) fn load_columns<D: Float>(
+        &mut self,
+        from: &[D],
+        (starts, stride): (&[isize], isize),
+        features: usize,
+        factor: D::Wide,
+        rows: &mut [D::Wide],
+        columns: &mut [D::Wide],
+    ) {
+        let Some(narrow) = &mut self.narrow else {
+            copy_rows(from, starts, stride, features, factor, rows);
+            return transposed(rows, row_width(features), features, columns, QUERIES);
+        };
+        copy_elements(elements(from), (starts, stride), features, narrow.rounded);
+        narrow.pack_rounded(features, Side::Right, floats_mut(columns), floats_mut(rows));
     }
 
     /// Makes rows of queries, or of cotangents of their results, what [`scatter`](Products::scatter) takes, and `columns` what
@@ -228,6 +261,29 @@ impl Narrow<'_> {
                 let out = &mut out[PANEL * (i * stride + j)..];
                 self.session.multiply(bits(left), bits(right), (out, stride), adds, None);
             }
+        }
+    }
+}
+
+multiversion! {
+    /// Copies rows of `features` elements that begin at `starts` to rows of whole panels of as many positions as a tile has. Zeros fill them.
+    fn copy_elements(from: &[u16], rows: (&[isize], isize), features: usize, to: &mut [u16]) {
+        let ((starts, stride), width) = (rows, row_width(features));
+        if width == 0 {
+            return;
+        }
+        let (rows, rest) = to[..POSITIONS * width].split_at_mut(starts.len() * width);
+        rest.fill(0);
+        for (row, &start) in rows.chunks_exact_mut(width).zip(starts) {
+            let (row, rest) = row.split_at_mut(features);
+            if stride == 1 {
+                row.copy_from_slice(&from[start as usize..][..features]);
+            } else {
+                for (i, to) in row.iter_mut().enumerate() {
+                    *to = from[(start + i as isize * stride) as usize];
+                }
+            }
+            rest.fill(0);
         }
     }
 }

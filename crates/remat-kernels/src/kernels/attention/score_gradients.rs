@@ -139,8 +139,8 @@ impl Differentiated {
         let (features, stride) = (sizes.features, self.problem.query.stride(3));
         let factor = self.problem.query_factor();
         let starts = &block.rows(&self.problem.query)[..block.len];
-        copy_rows(from.own.query, starts, stride, features, factor, queries.query_rows);
-        space.products.prepare_columns(queries.query_rows, features, queries.query);
+        let (rows, columns) = (&mut *queries.query_rows, &mut *queries.query);
+        space.products.load_columns(from.own.query, (starts, stride), features, factor, rows, columns);
 
         for (to, &offset) in queries.shift.iter_mut().zip(&block.scores(&self.logsumexp)[..block.len]) {
             *to = shift(from.logsumexp[offset as usize]);
