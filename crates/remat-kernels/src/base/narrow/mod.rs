@@ -44,6 +44,7 @@
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod offsets;
 mod pack;
 mod part;
 #[cfg(test)]
@@ -55,9 +56,12 @@ mod words;
 
 use std::marker::PhantomData;
 
+use offsets::OffsetsKernel;
+pub(crate) use offsets::{MOST_GROUPS, MOST_ROWS, Rows};
 pub(crate) use pack::{Side, Strided, pack};
 pub(crate) use part::{Part, Split};
 use remat_ir::DType;
+pub(crate) use words::{Transpose, transpose};
 
 /// Rows of a packed left operand, or columns of a right one, in a panel.
 pub(crate) const PANEL: usize = 32;
@@ -154,6 +158,8 @@ pub(crate) struct Unit {
     kernel: MicroKernel,
     /// If it reads rows where they lie.
     in_place: Option<InPlaceKernel>,
+    /// If it reads words of a left operand at offsets.
+    at_offsets: Option<OffsetsKernel>,
     /// Planes of a group of the left operand and of the right one.
     planes: [usize; 2],
     /// Whether it has tiles, which have to be configured.
@@ -192,7 +198,8 @@ impl Unit {
             Kind::U8 => (plain::unsigned, Some(plain::unsigned_in_place)),
             Kind::F32 => (plain::split, None),
         };
-        let plain = Unit { kernel, in_place, planes: kind.planes(), has_tiles: false };
+        let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::plain) } else { None };
+        let plain = Unit { kernel, in_place, at_offsets, planes: kind.planes(), has_tiles: false };
         #[cfg(target_arch = "x86_64")]
         return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
         #[cfg(not(target_arch = "x86_64"))]
@@ -209,7 +216,7 @@ impl Unit {
             Kind::U8 => (found.int8, amx::unsigned, Some(amx::unsigned_in_place)),
             Kind::F32 => (found.bf16, amx::split, None),
         };
-        has.then_some(Unit { kernel, in_place, planes: kind.planes(), has_tiles: true })
+        has.then_some(Unit { kernel, in_place, at_offsets: None, planes: kind.planes(), has_tiles: true })
     }
 
     /// The dot products of AVX-512.
@@ -225,9 +232,11 @@ impl Unit {
             Kind::F32 => return None,
         };
         let planes = kind.planes();
+        let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::avx512) } else { None };
         (has && is_x86_feature_detected!("avx512f")).then_some(Unit {
             kernel,
             in_place: Some(in_place),
+            at_offsets,
             planes,
             has_tiles: false,
         })
@@ -241,6 +250,11 @@ impl Unit {
     /// Whether it reads rows of a left operand where they lie.
     pub(crate) fn reads_in_place(self) -> bool {
         self.in_place.is_some()
+    }
+
+    /// Whether it reads words of a left operand at offsets.
+    pub(crate) fn reads_at_offsets(self) -> bool {
+        self.at_offsets.is_some()
     }
 
     /// Whether it multiplies tiles: a panel takes as long, however few of its columns have elements.
@@ -314,6 +328,35 @@ impl Session {
         // SAFETY: there are as many rows and groups (checked), and the sums are borrowed mutably; the unit was found, and the tiles of
         // this thread are configured.
         unsafe { kernel(groups, left, right.as_ptr(), (sums.as_mut_ptr(), PANEL), adds) }
+    }
+}
+
+impl Session {
+    /// Adds, for each row of a tile, the products of the words of the left operand at `offsets` from it with the rows of a panel of 32
+    /// columns, or 16, and writes the sums, rows of which are [`PANEL`] apart, or adds to them.
+    ///
+    /// # Safety
+    /// The left operand has the words at all offsets from all rows.
+    ///
+    /// # Panics
+    /// If the unit does not read at offsets, the panel has not as many rows, there are too few sums, or too many rows of a tile.
+    #[inline]
+    pub(crate) unsafe fn multiply_at_offsets(
+        &self,
+        rows: Rows,
+        left: *const u32,
+        offsets: &[u32],
+        right: &[u32],
+        sums: &mut [u32],
+        adds: bool,
+    ) {
+        let (count, wide) = (rows.groups * rows.rows, right.len() == offsets.len() * PANEL);
+        assert!(wide || right.len() * 2 == offsets.len() * PANEL);
+        assert!(rows.groups <= MOST_GROUPS && count <= MOST_ROWS && count * PANEL <= sums.len());
+        let kernel = self.unit.at_offsets.expect("a unit that reads at offsets");
+        // SAFETY: the panel has as many rows and there are as many sums (checked), which are borrowed mutably; the left operand is as the
+        // caller promises, and the unit was found.
+        unsafe { kernel(rows, left, offsets, right.as_ptr(), wide, sums.as_mut_ptr(), adds) }
     }
 }
 

@@ -110,10 +110,10 @@ impl Panels {
         // SAFETY: both have the words of a tile.
         unsafe {
             if N::planes(self.side) == 1 {
-                return (self.transpose)(words.as_ptr().cast(), to);
+                return (self.transpose)(words.as_ptr().cast(), 16, to, 16);
             }
             let mut transposed = [[0; 16]; ROWS];
-            (self.transpose)(words.as_ptr().cast(), transposed.as_mut_ptr().cast());
+            (self.transpose)(words.as_ptr().cast(), 16, transposed.as_mut_ptr().cast(), 16);
             for (i, &words) in transposed.iter().enumerate() {
                 self.put::<N>(words, to.add(16 * i));
             }

@@ -3,40 +3,40 @@
 // Vectors are loaded and stored through pointers.
 #![allow(unsafe_code)]
 
-use super::TILE;
-use crate::base::blocks::Block;
+#[cfg(target_arch = "x86_64")]
 use crate::base::transpose;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Instructions;
 use crate::simd::Level;
 
-/// Writes the transpose of a tile of 16 by 16 words.
+/// Writes the transpose of 16 rows of 16 words, which are as many words apart as the numbers say.
 ///
 /// # Safety
-/// The first is valid for reading and the second for writing a tile, without overlap; the CPU has the instructions.
-pub(super) type Transpose = unsafe fn(from: *const u32, to: *mut u32);
+/// The first is valid for reading and the second for writing such rows, without overlap; the CPU has the instructions.
+pub(crate) type Transpose = unsafe fn(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize);
 
-/// The function for a CPU with these instructions.
-pub(super) fn transpose(level: Level) -> Transpose {
+/// The function for a CPU with these instructions. Others than AVX-512 have no unit.
+pub(crate) fn transpose(level: Level) -> Transpose {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 => avx512,
-        _ => squares,
+        _ => plain,
     }
 }
 
-/// Square by square, as large as any CPU can.
-unsafe fn squares(from: *const u32, to: *mut u32) {
-    // SAFETY: as the caller promises.
-    let (from, to) = unsafe { (std::slice::from_raw_parts(from, TILE), std::slice::from_raw_parts_mut(to, TILE)) };
-    transpose::transpose(from, 0, 16, &mut Block::whole(to, 16), [0, 0], [16, 16], false);
+/// Word by word.
+unsafe fn plain(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize) {
+    for (i, j) in (0..16).flat_map(|i| (0..16).map(move |j| (i, j))) {
+        // SAFETY: these are words of the rows, as the caller promises.
+        unsafe { to.add(i * to_stride + j).write(from.add(j * from_stride + i).read()) };
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn avx512(from: *const u32, to: *mut u32) {
+unsafe fn avx512(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize) {
     // SAFETY: as the caller promises.
-    unsafe { transpose::words_avx512::<4, false>([16, 1], from, 16, to, 16) }
+    unsafe { transpose::words_avx512::<4, false>([16, 1], from, from_stride as isize, to, to_stride) }
 }
 
 #[cfg(test)]
@@ -45,12 +45,13 @@ mod tests {
 
     #[test]
     fn rows_become_columns() {
-        let from: [u32; TILE] = std::array::from_fn(|i| i as u32);
+        let from: [u32; 16 * 21] = std::array::from_fn(|i| i as u32 + 1);
         for level in Level::all() {
-            let mut to = [0; TILE];
-            // SAFETY: both have the words of a tile, and the CPU has the instructions of the level.
-            unsafe { transpose(level)(from.as_ptr(), to.as_mut_ptr()) };
-            assert!((0..TILE).all(|i| to[i] == from[i % 16 * 16 + i / 16]), "{level:?}");
+            let mut to = [0; 16 * 19];
+            // SAFETY: both have 16 rows, and the CPU has the instructions of the level.
+            unsafe { transpose(level)(from.as_ptr(), 21, to.as_mut_ptr(), 19) };
+            let expected = |i: usize| if i % 19 < 16 { from[i % 19 * 21 + i / 19] } else { 0 };
+            assert!((0..to.len()).all(|i| to[i] == expected(i)), "{level:?}");
         }
     }
 }

@@ -22,6 +22,7 @@ use remat_ir::{Aval, Conv, DType};
 use smallvec::SmallVec;
 
 use super::im2col::{Axis, Im2col};
+use super::polyphase;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::{Accumulator, MOST_PIECES, MicroKernel, Piece};
@@ -78,7 +79,8 @@ pub(super) struct Along {
 
 impl Along {
     /// An axis of one element.
-    const NONE: Along = Along { image: 1, window: 1, positions: 1, stride: 1, dilation: 1, low: 0, element: 0 };
+    pub(super) const NONE: Along =
+        Along { image: 1, window: 1, positions: 1, stride: 1, dilation: 1, low: 0, element: 0 };
 
     /// Rows and columns of a convolution with one or two of them; `None` if elements are too far apart for offsets.
     pub(super) fn both(op: &Conv, image: &Layout, weights: &Layout, out: &Aval) -> Option<[Along; 2]> {
@@ -93,6 +95,20 @@ impl Along {
         };
         let both = if op.strides.len() == 2 { [along(0), along(1)] } else { [Along::NONE, along(0)] };
         (!both.iter().any(Along::is_far)).then_some(both)
+    }
+
+    /// The axis of a phase, of an image with so many elements; `None` if elements are too far apart for offsets.
+    pub(super) fn of_phase(phase: &polyphase::Along, image: usize, element: isize) -> Option<Along> {
+        let along = Along {
+            image,
+            window: phase.elements,
+            positions: phase.positions,
+            stride: phase.skips[0],
+            dilation: phase.skips[1],
+            low: i64::try_from(-phase.origin).ok()?,
+            element,
+        };
+        (!along.is_far()).then_some(along)
     }
 
     /// Whether elements that it reaches may be so far apart that their offsets do not fit a number.

@@ -31,6 +31,7 @@ mod long_windows;
 mod narrow;
 mod numbers;
 mod output;
+mod pairs;
 mod phase;
 mod polyphase;
 mod row_segments;
@@ -47,11 +48,13 @@ use finite::IfFinite;
 use long_windows::LongWindows;
 use narrow::Narrow;
 use numbers::Numbers;
+use pairs::PairsKernel;
 use phase::{MIN_POSITIONS, Phase, Problem, Products};
 use polyphase::{Along, phases};
 
 use super::matmul::accumulator;
 use crate::base::disjoint::DisjointMut;
+use crate::base::narrow::{Kind, Unit};
 use crate::base::product::Accumulator;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
@@ -70,6 +73,12 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 
 /// The kernel of a convolution that reads or packs windows, or whose numbers are widened.
 fn of_windows(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
+    if let Some(pairs) = Unit::best(Kind::Bf16)
+        .filter(|_| ins[0].0 == DType::Bf16 && ins[1].0 == DType::Bf16 && matches!(out.dtype, DType::Bf16 | DType::F32))
+        .and_then(|unit| PairsKernel::new(pairs::SIZES, unit, op, ins, out))
+    {
+        return Box::new(pairs);
+    }
     if let Some(narrow) = Narrow::new(op, ins, out) {
         return Box::new(ConvKernel::new(narrow, op, ins, out));
     }

@@ -60,6 +60,9 @@ pub(super) const STRIP: usize = 4;
 /// Fewest tasks of each of several threads, so that none waits long for the others.
 const TASKS: usize = 4;
 
+/// Rows or columns of a block of which half as many tasks are enough.
+const NARROW: usize = 4 * PANEL;
+
 /// An operand that is packed.
 pub(in crate::kernels) trait Operand: Sync {
     /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] of them. `space` is memory to work with, as much
@@ -209,8 +212,17 @@ impl Cut {
         let whole = |len: usize| len.next_multiple_of(PANEL);
         let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
-        let wanted = if threads > 1 { TASKS * threads } else { 1 };
-        while blocks(block_rows, block_columns) < wanted && work(block_rows, block_columns) >= 2 * sizes.task {
+        // A unit without tiles packs few rows or columns in the time in which it multiplies them, unless they were packed before.
+        let is_narrow =
+            |r: usize, c: usize| !self.unit.has_tiles() && self.before.is_none() && whole(r).min(whole(c)) <= NARROW;
+        let wanted = |r: usize, c: usize| match threads {
+            1 => 1,
+            _ if is_narrow(r, c) => TASKS / 2 * threads,
+            _ => TASKS * threads,
+        };
+        while blocks(block_rows, block_columns) < wanted(block_rows, block_columns)
+            && work(block_rows, block_columns) >= 2 * sizes.task
+        {
             let rows_first = match self.before {
                 Some(Side::Left) => block_columns <= 2 * PANEL,
                 Some(Side::Right) => block_rows > 2 * PANEL,
@@ -418,7 +430,7 @@ mod tests {
                 let blocks = cut.blocks(4);
                 (shape[0].div_ceil(blocks.rows) * shape[1].div_ceil(blocks.columns)).div_ceil(blocks.together)
             };
-            assert!(tasks([2, 4096, 4096]) >= 4 * TASKS);
+            assert!(tasks([2, 4096, 4096]) >= 4 * TASKS / if unit.has_tiles() { 1 } else { 2 });
             for rows in [2, 17, 31] {
                 assert_eq!(tasks([rows, 4096, 4096]), tasks([PANEL, 4096, 4096]));
                 assert_eq!(tasks([4096, rows, 4096]), tasks([4096, PANEL, 4096]));

@@ -77,6 +77,17 @@ multiversion! {
             }
             return;
         }
+        if row.abs() > column.abs() {
+            for (i, sums) in sums.chunks(PANEL).enumerate().take(rows) {
+                let mut converted = [T::of(0); PANEL];
+                converted.iter_mut().zip(sums).for_each(|(to, &sum)| *to = T::of(sum));
+                for (j, &x) in converted[..columns].iter().enumerate() {
+                    // SAFETY: the caller promises this element.
+                    unsafe { to.offset(i as isize * row + j as isize * column).write(x) };
+                }
+            }
+            return;
+        }
         for j in 0..columns {
             let to = to.wrapping_offset(j as isize * column);
             for i in 0..rows {

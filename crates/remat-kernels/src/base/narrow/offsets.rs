@@ -1,0 +1,159 @@
+//! Products whose left operand is read word by word where it lies: rows of it are neighbours, and the words that are summed lie at offsets
+//! from each.
+//!
+//! A row of a tile takes one word of the left operand for all columns of a panel, so that it may lie anywhere, and no lane is
+//! lost to rows that are too short for a vector. A tile has up to [`MOST_ROWS`] rows, in groups of neighbours, with two vectors of sums for each: the
+//! registers of AVX-512 hold that many.
+
+// Micro-kernels are functions on pointers.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+#[cfg(any(test, target_arch = "x86_64"))]
+use super::PANEL;
+
+/// Most rows of a tile.
+pub(crate) const MOST_ROWS: usize = 14;
+
+/// Most groups of rows of a tile.
+pub(crate) const MOST_GROUPS: usize = 4;
+
+/// The rows of a tile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// Groups of neighbouring rows, at most [`MOST_GROUPS`], and the rows of each: of all groups at most [`MOST_ROWS`].
+    pub(crate) groups: usize,
+    pub(crate) rows: usize,
+    /// Words from the first row of a group to that of the next.
+    pub(crate) apart: usize,
+}
+
+/// Adds, for each row, the products of the words at `offsets` from it with the rows of a right panel: as many of 32 columns, or of 16 if
+/// not `wide`. Writes the sums, rows of which are [`PANEL`] apart, or adds to them. Pairs are added one after the other.
+///
+/// # Safety
+/// The left operand is valid for reading the words at all offsets from all rows, the right one as many rows, and the sums for reading
+/// and writing the rows of all groups, of which no other thread has any. There are as many rows and groups as [`Rows`] may have. The CPU has the instructions.
+pub(super) type OffsetsKernel =
+    unsafe fn(rows: Rows, left: *const u32, offsets: &[u32], right: *const u32, wide: bool, sums: *mut u32, adds: bool);
+
+/// How many rows of the panel ahead of the products are fetched into the first-level cache.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 8;
+
+/// Of `vdpbf16ps`.
+///
+/// # Safety
+/// As of every such micro-kernel; the CPU has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub(super) unsafe fn avx512(
+    rows: Rows,
+    left: *const u32,
+    offsets: &[u32],
+    right: *const u32,
+    wide: bool,
+    sums: *mut u32,
+    adds: bool,
+) {
+    macro_rules! tiles {
+        ($($groups:literal: $($rows:literal)*;)*) => {
+            match (rows.groups, rows.rows) {
+                $($(
+                    ($groups, $rows) if wide => tile::<$groups, $rows, 2>(left, rows.apart, offsets, right, sums, adds),
+                    ($groups, $rows) => tile::<$groups, $rows, 1>(left, rows.apart, offsets, right, sums, adds),
+                )*)*
+                _ => unreachable!("a tile of too many rows"),
+            }
+        };
+    }
+    // SAFETY: as the caller promises.
+    unsafe { tiles!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14; 2: 1 2 3 4 5 6 7; 3: 1 2 3 4; 4: 1 2 3;) }
+}
+
+/// A tile of `G` groups of `R` rows, and `N` vectors of columns.
+///
+/// # Safety
+/// As [`avx512`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn tile<const G: usize, const R: usize, const N: usize>(
+    left: *const u32,
+    apart: usize,
+    offsets: &[u32],
+    mut right: *const u32,
+    sums: *mut u32,
+    adds: bool,
+) {
+    // SAFETY: these are words of the operands and of the sums, as the caller promises; what is fetched may lie behind the panel.
+    unsafe {
+        let mut all = [[[_mm512_setzero_ps(); N]; R]; G];
+        if adds {
+            for (i, of_row) in all.iter_mut().flatten().enumerate() {
+                for (j, x) in of_row.iter_mut().enumerate() {
+                    *x = _mm512_loadu_ps(sums.add(i * PANEL + 16 * j).cast());
+                }
+            }
+        }
+        for &at in offsets {
+            let mut columns = [_mm512_setzero_si512(); N];
+            for (j, x) in columns.iter_mut().enumerate() {
+                *x = _mm512_loadu_si512(right.add(16 * j).cast());
+                _mm_prefetch::<_MM_HINT_T0>(right.wrapping_add((AHEAD * N + j) * 16).cast());
+            }
+            let mut from = left.add(at as usize);
+            for of_group in &mut all {
+                for (i, of_row) in of_group.iter_mut().enumerate() {
+                    let row = _mm512_set1_epi32(from.add(i).read() as i32);
+                    for (x, &column) in of_row.iter_mut().zip(&columns) {
+                        let [row, column] = [row, column].map(|x| std::mem::transmute::<__m512i, __m512bh>(x));
+                        *x = _mm512_dpbf16_ps(*x, row, column);
+                    }
+                }
+                from = from.wrapping_add(apart);
+            }
+            right = right.add(16 * N);
+        }
+        for (i, of_row) in all.iter().flatten().enumerate() {
+            for (j, &x) in of_row.iter().enumerate() {
+                _mm512_storeu_ps(sums.add(i * PANEL + 16 * j).cast(), x);
+            }
+        }
+    }
+}
+
+/// In plain Rust, for tests.
+///
+/// # Safety
+/// As of every such micro-kernel.
+#[cfg(test)]
+pub(super) unsafe fn plain(
+    rows: Rows,
+    left: *const u32,
+    offsets: &[u32],
+    right: *const u32,
+    wide: bool,
+    sums: *mut u32,
+    adds: bool,
+) {
+    let width = if wide { PANEL } else { PANEL / 2 };
+    let pair = |word: u32| [word & 0xffff_0000, word << 16].map(f32::from_bits);
+    for (group, row, column) in
+        (0..rows.groups).flat_map(|g| (0..rows.rows).flat_map(move |i| (0..width).map(move |j| (g, i, j))))
+    {
+        // SAFETY: these are words of the operands and of the sums, as the caller promises.
+        unsafe {
+            let to = sums.add((group * rows.rows + row) * PANEL + column);
+            let mut sum = if adds { f32::from_bits(to.read()) } else { 0.0 };
+            for (k, &at) in offsets.iter().enumerate() {
+                let [x, y] = [left.add(group * rows.apart + row + at as usize), right.add(k * width + column)];
+                for (x, y) in pair(x.read()).into_iter().zip(pair(y.read())) {
+                    sum += x * y;
+                }
+            }
+            to.write(sum.to_bits());
+        }
+    }
+}
