@@ -27,6 +27,10 @@ pub(crate) struct Rows {
     pub(crate) groups: usize,
     pub(crate) rows: usize,
     /// Words from the first row of a group to that of the next.
+    #[cfg_attr(
+        not(any(test, target_arch = "x86_64")),
+        allow(dead_code, reason = "only x86-64 has such micro-kernels so far")
+    )]
     pub(crate) apart: usize,
 }
 

@@ -15,7 +15,10 @@
 //! windows at few positions, as gradients of weights are ([`long_windows`], [`exchanged`]). What is right for finite numbers only is computed
 //! again where a result is not finite ([`finite`]).
 //!
-//! Those of bf16 and of bytes are computed on the CPU's unit for such products, if it has one ([`narrow`]); what has too few features or
+//! With dot products of bf16 in AVX-512, and no tiles, those of bf16 with windows of several elements and results in the order of images (NCHW) are read
+//! where they lie, too, forward and for both gradients ([`pairs`]).
+//!
+//! Others of bf16, and those of bytes, are computed on the CPU's unit for such products, if it has one ([`narrow`]); what has too few features or
 //! positions for its panels, too short windows, or too little work, is widened ([`numbers`]), as are other dtypes.
 //!
 //! The innermost loop of a product reads rows of its right operand and writes rows of the result. So the windows are the left
@@ -48,13 +51,11 @@ use finite::IfFinite;
 use long_windows::LongWindows;
 use narrow::Narrow;
 use numbers::Numbers;
-use pairs::PairsKernel;
 use phase::{MIN_POSITIONS, Phase, Problem, Products};
 use polyphase::{Along, phases};
 
 use super::matmul::accumulator;
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{Kind, Unit};
 use crate::base::product::Accumulator;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
@@ -73,10 +74,7 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 
 /// The kernel of a convolution that reads or packs windows, or whose numbers are widened.
 fn of_windows(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    if let Some(pairs) = Unit::best(Kind::Bf16)
-        .filter(|_| ins[0].0 == DType::Bf16 && ins[1].0 == DType::Bf16 && matches!(out.dtype, DType::Bf16 | DType::F32))
-        .and_then(|unit| PairsKernel::new(pairs::SIZES, unit, op, ins, out))
-    {
+    if let Some(pairs) = pairs::of(op, ins, out) {
         return Box::new(pairs);
     }
     if let Some(narrow) = Narrow::new(op, ins, out) {

@@ -1,16 +1,15 @@
-//! Convolutions of bf16 whose windows are read where they lie: [`direct`](super::direct) and [`long_windows`](super::long_windows) for a unit that multiplies
-//! pairs.
+//! Convolutions of bf16 whose windows are read where they lie, with AVX-512.
 //!
-//! A word has two features that are summed, so that a window is read word by word at the offsets of its elements, wherever it begins. A task copies
-//! *bands* of images once ([`band`]), and a step packs the weights of some features of the result as panels ([`weights`]). The micro-kernel
-//! ([`offsets`](crate::base::narrow)) takes one word of the image for each position of a tile, and the features of the result as the lanes of vectors: so
-//! nothing is gathered for each element of the window, and no lane is lost to rows of positions that do not fill a vector.
+//! A word has two features that are summed. A task copies *bands* of images once ([`band`]), and a step packs the weights of some
+//! features of the result as panels ([`weights`]). The micro-kernel ([`offsets`](crate::base::narrow)) takes one word of a band for each position of a tile, at the
+//! offsets of the elements of the window, and the features of the result as the lanes of vectors: so nothing is gathered for each element of the window, and
+//! no lane is lost to rows of positions that do not fill a vector, as [`direct`](super::direct) loses them.
 //!
-//! Gradients of weights are such convolutions too: of few positions, of the images as features that are summed, and of long windows, of which a step
+//! Gradients of weights are such convolutions too: of few positions, of images as features that are summed, and of long windows, of which a step
 //! has some features and rows. Sums are kept in memory of their own from step to step then.
 //!
-//! Whether a convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: features two by two,
-//! then rows, then columns of the window, but for steps.
+//! Whether a convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: pairs of features one after the
+//! other, then rows, then columns of the window.
 
 // Sums are kept in memory that tasks share, and rows are addresses.
 #![allow(unsafe_code)]
@@ -30,7 +29,7 @@ use super::direct::Along;
 use super::output::StridedSums;
 use super::polyphase::{self, phases};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{PANEL, Rows as TileRows, Sums, Unit, transpose};
+use crate::base::narrow::{Kind, PANEL, Rows as TileRows, Sums, Unit, transpose};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter, TASK_BYTES};
 use crate::interface::layout::{Layout, Strides, row_major};
@@ -64,7 +63,7 @@ pub(super) struct Sizes {
 }
 
 /// Each was measured.
-pub(super) const SIZES: Sizes = Sizes {
+const SIZES: Sizes = Sizes {
     panels: 1 << 18,
     band: 1 << 16,
     most_band: 1 << 17,
@@ -113,6 +112,13 @@ pub(super) struct PairsKernel {
     out_features: Rows<1>,
 }
 
+/// The kernel of a convolution of bf16, if it is one that is computed so.
+pub(super) fn of(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<PairsKernel> {
+    let is_of = ins.iter().all(|x| x.0 == DType::Bf16) && matches!(out.dtype, DType::Bf16 | DType::F32);
+    let unit = Unit::best(Kind::Bf16).filter(|_| is_of)?;
+    PairsKernel::new(SIZES, unit, op, ins, out)
+}
+
 impl PairsKernel {
     /// The convolution, if it is one that is computed so.
     pub(super) fn new(
@@ -158,7 +164,8 @@ impl PairsKernel {
                 strides.push((along.position.1 as isize).wrapping_mul(out));
             }
             if rank == 1 {
-                (spatial.insert(0, Along::NONE), weights.insert(0, 0));
+                spatial.insert(0, Along::NONE);
+                weights.insert(0, 0);
             }
             let of_features = [rhs.strides[op.rhs_dims.first], rhs.strides[op.rhs_dims.second]];
             let strides_of_weights = [of_features[0], of_features[1], weights[0], weights[1]];
