@@ -84,7 +84,7 @@ impl<'a> Planned<'a> {
 /// than before.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program. Values that its loops would compute again are kept, loops are joined, and loops are computed in blocks, where none of it
+/// Plans a program. Values that its loops would compute again are kept, loops are computed in blocks, and other loops are joined, where none of it
 /// raises the memory.
 ///
 /// # Errors
@@ -107,32 +107,10 @@ fn plan_with<R>(
         let keeping = Planned::new(&kept, caller, threads, &controls)?;
         let more = keeping.programs(jaxpr)?;
         if needs_no_more(&more, &programs) {
-            return joined(jaxpr, &keeping, more, caller, use_plan);
+            return in_blocks(jaxpr, &keeping, more, caller, use_plan);
         }
     }
-    joined(jaxpr, &planned, programs, caller, use_plan)
-}
-
-/// Plans a program with its loops joined where they share work, unless that needs more memory than this plan.
-///
-/// # Errors
-/// As [`plan_with`].
-fn joined<R>(
-    jaxpr: &Jaxpr,
-    planned: &Planned<'_>,
-    programs: Programs,
-    caller: Caller,
-    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
-) -> Result<R> {
-    let Kernels { steps, threads, controls, .. } = planned.kernels;
-    if let Some(joined) = steps.join(&planned.keeping.order)? {
-        let joined = Planned::new(&joined, caller, threads, controls)?;
-        let more = joined.programs(jaxpr)?;
-        if needs_no_more(&more, &programs) {
-            return in_blocks(jaxpr, &joined, more, caller, use_plan);
-        }
-    }
-    in_blocks(jaxpr, planned, programs, caller, use_plan)
+    in_blocks(jaxpr, &planned, programs, caller, use_plan)
 }
 
 /// Plans a program with its loops computed in blocks, unless that needs more memory than this plan.
@@ -154,7 +132,30 @@ fn in_blocks<R>(
         let in_blocks = Planned::new(&blocks, caller, threads, controls)?;
         let more = in_blocks.programs(jaxpr)?;
         if needs_no_more(&more, &programs) {
-            return use_plan(&in_blocks, more);
+            return joined(jaxpr, &in_blocks, more, caller, use_plan);
+        }
+    }
+    joined(jaxpr, planned, programs, caller, use_plan)
+}
+
+/// Plans a program with its loops joined where they share work, unless that needs more memory than this plan. Loops that are computed in blocks
+/// stay as they are: a normalisation of channels gains more in blocks than by a loop that it shares.
+///
+/// # Errors
+/// As [`plan_with`].
+fn joined<R>(
+    jaxpr: &Jaxpr,
+    planned: &Planned<'_>,
+    programs: Programs,
+    caller: Caller,
+    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
+) -> Result<R> {
+    let Kernels { steps, threads, controls, .. } = planned.kernels;
+    if let Some(joined) = steps.join(&planned.keeping.order)? {
+        let joined = Planned::new(&joined, caller, threads, controls)?;
+        let more = joined.programs(jaxpr)?;
+        if needs_no_more(&more, &programs) {
+            return use_plan(&joined, more);
         }
     }
     use_plan(planned, programs)

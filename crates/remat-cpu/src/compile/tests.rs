@@ -219,6 +219,26 @@ fn loops_in_blocks_have_the_bits_and_no_more_memory_than_apart() {
 }
 
 #[test]
+fn one_program_has_loops_in_blocks_and_joined_loops() {
+    let equations = equations_of_normalisation(false);
+    let text = format!(
+        "{{ lambda ; {OPERANDS}. let {equations}
+          c0:IMAGES = div x y
+          c1:IMAGES = mul x c0
+          c2:IMAGES = cummax[axis=3 reverse=False] c1
+          c3:IMAGES = cummax[axis=3 reverse=False] y
+          c4:IMAGES = mul c3 c0
+          c5:IMAGES = add c4 x
+        in (q, c2, c5) }}"
+    );
+    let jaxpr: Jaxpr = of_images(&text, "f32", [2, 64, 37, 37]).parse().unwrap_or_else(|e| panic!("{e}"));
+    let threads = Threads::new(2).expect("two threads");
+    let text =
+        plan_with(&jaxpr, Caller::User, &threads, |planned, _| planned.text(&threads, 0)).expect("it is planned");
+    assert_eq!([text.matches("blocks[").count(), text.matches(" = div arg0 arg1").count()], [1, 1], "{text}");
+}
+
+#[test]
 fn a_buffer_belongs_to_one_variable() {
     let text = "{ lambda ; a:f32[4]. let b:f32[4] = cumsum[axis=0 reverse=False] a c:f32[4] = cumsum[axis=0 reverse=True] b in (c,) }";
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));

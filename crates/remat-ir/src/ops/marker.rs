@@ -22,7 +22,7 @@ pub struct StopGradient;
 /// no result are not ordered, and the results have the same bits with and without the barrier.
 ///
 /// A barrier of one operand is only against merging, since its readers run after the operand in any case: an engine may compute
-/// the operand and its readers in one loop. Partial evaluation writes such barriers, which cost no memory.
+/// the operand and its readers in one loop, and equal equations of this loop once. Partial evaluation writes such barriers, which cost no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OptimizationBarrier;
 

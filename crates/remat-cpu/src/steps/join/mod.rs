@@ -1,8 +1,8 @@
 //! Joins loops that share equations or operands but run at different times.
 //!
 //! Fusion takes equations in program order, and leaves two loops in the backward pass of a layer: one computes the activation again, for the
-//! gradient of the weights that follow it; the other computes the derivative of the activation, from the cotangent that a product between the two makes. Both begin with
-//! the same equations. The first loop could run later, since the product that reads its result can wait as well. Joined, the two loops compute
+//! gradient of the weights that follow it; the other computes the derivative of the activation, from the cotangent that a product between
+//! the two makes. Both begin with the same equations. The first loop could run later, since the product that reads its result can wait as well. Joined, the two loops compute
 //! what they share once and store nothing for each other.
 //!
 //! The pass visits the steps in the order in which they run. It moves the first loop to the second one, and all steps between that depend on the first behind
@@ -49,19 +49,24 @@ impl Steps {
         let steps = Vec::new();
         let steps =
             Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
-        let mut pass = Pass { steps, all, readers };
+        let mut pass = Pass { steps, seen: Vec::with_capacity(all.len()), readers };
         let (mut at, mut is_changed) = (0, false);
-        while at < pass.all.len() {
+        let mut later = all.into_iter();
+        loop {
+            if at == pass.seen.len() {
+                let Some(step) = later.next() else { break };
+                pass.seen.push(step);
+            }
             let joined = pass.join_one_before(at);
             is_changed |= joined.is_some();
             // The loop may be joined to one more.
             at = joined.unwrap_or(at + 1);
         }
-        let Pass { mut steps, all, .. } = pass;
+        let Pass { mut steps, seen, .. } = pass;
         if !is_changed {
             return Ok(None);
         }
-        steps.steps = all;
+        steps.steps = seen;
         check(&steps)?;
         Ok(Some(steps))
     }
@@ -70,7 +75,8 @@ impl Steps {
 struct Pass {
     /// The program, without its steps.
     steps: Steps,
-    all: Vec<Step>,
+    /// The steps up to the last one that was visited. The later ones are not here, so that a join moves few of them.
+    seen: Vec<Step>,
     /// The number of steps that read each variable which they do not compute; one more where it is returned.
     readers: VarMap<usize>,
 }
@@ -81,14 +87,14 @@ impl Pass {
         for first in (at.saturating_sub(NEAR_STEPS)..at).rev() {
             let Some(joined) = self.joined(first, at) else { continue };
             let Some(waiting) = self.waiting(first, at) else { continue };
-            for var in outside(&self.all[first]).into_iter().chain(outside(&self.all[at])) {
+            for var in outside(&self.seen[first]).into_iter().chain(outside(&self.seen[at])) {
                 self.readers[var] -= 1;
             }
             let joined = Step::Loop(joined);
             outside(&joined).into_iter().for_each(|var| self.readers[var] += 1);
             // The steps that need not wait, the joined loop, and the steps that wait for it.
             let (mut before, mut after) = (Vec::new(), Vec::new());
-            for (i, step) in (first..).zip(self.all.drain(first..=at)) {
+            for (i, step) in (first..).zip(self.seen.drain(first..=at)) {
                 match waiting.contains(&i) {
                     true => after.push(step),
                     false if i != first && i != at => before.push(step),
@@ -96,7 +102,7 @@ impl Pass {
                 }
             }
             let place = first + before.len();
-            self.all.splice(first..first, before.into_iter().chain([joined]).chain(after));
+            self.seen.splice(first..first, before.into_iter().chain([joined]).chain(after));
             return Some(place);
         }
         None
@@ -104,23 +110,23 @@ impl Pass {
 
     /// The steps between two which depend on the first. `None` if the second depends on one of them.
     fn waiting(&self, first: usize, second: usize) -> Option<Vec<usize>> {
-        let mut made: Vec<Var> = self.all[first].outs(&self.steps.jaxpr).collect();
+        let mut made: Vec<Var> = self.seen[first].outs(&self.steps.jaxpr).collect();
         let mut waiting = Vec::new();
         for at in first + 1..second {
-            let step = &self.all[at];
+            let step = &self.seen[at];
             if step.reads(&self.steps.tokens).any(|var| made.contains(&var)) {
                 waiting.push(at);
                 made.extend(step.outs(&self.steps.jaxpr));
             }
         }
-        let of_first: Vec<Var> = self.all[first].outs(&self.steps.jaxpr).collect();
+        let of_first: Vec<Var> = self.seen[first].outs(&self.steps.jaxpr).collect();
         let depends = |var: Var| made.contains(&var) && !of_first.contains(&var);
-        (!self.all[second].reads(&self.steps.tokens).any(depends)).then_some(waiting)
+        (!self.seen[second].reads(&self.steps.tokens).any(depends)).then_some(waiting)
     }
 
     /// Two loops joined, if they fit together and the joined loop costs less.
     fn joined(&self, first: usize, second: usize) -> Option<Group> {
-        let [a, b] = [first, second].map(|at| self.all[at].group().filter(|group| group.reduction.is_none()));
+        let [a, b] = [first, second].map(|at| self.seen[at].group().filter(|group| group.reduction.is_none()));
         let (a, b) = (a?, b?);
         let columns = a.columns.or(b.columns);
         if a.size() != b.size() || b.columns.or(columns) != columns || a.members.len() + b.members.len() > MOST_MEMBERS
@@ -146,7 +152,7 @@ impl Pass {
         let outs = a.outs.iter().chain(&b.outs).copied().collect();
         let mut joined = Group { members, rows, columns, reduction: None, outs };
         // Values that only the second loop reads are not stored.
-        let reads_of_second = outside(&self.all[second]);
+        let reads_of_second = outside(&self.seen[second]);
         joined.outs.retain(|out| self.readers[*out] > usize::from(reads_of_second.contains(out)));
         merge_members(&self.steps, &mut joined);
         results_last(&mut joined);
