@@ -1,13 +1,13 @@
 //! Joins loops that share equations or operands but run at different times.
 //!
-//! Fusion takes equations in program order, and leaves two loops in the backward pass of a layer: one computes the activation again, for the
-//! gradient of the weights that follow it; the other computes the derivative of the activation, from the cotangent that a product between
-//! the two makes. Both begin with the same equations. The first loop could run later, since the product that reads its result can wait as well. Joined, the two loops compute
-//! what they share once and store nothing for each other.
+//! Fusion takes equations in program order, and leaves two loops in the backward pass of a layer. One computes the activation again, for
+//! the gradient of the weights that follow it. The other computes the derivative of the activation, from a cotangent that a product between
+//! the two loops computes. Both begin with the same equations. The first loop could run later, since the product that reads its result can
+//! wait as well. Joined, the two loops compute their shared equations once and store nothing for each other.
 //!
-//! The pass visits the steps in the order in which they run. It moves the first loop to the second one, and all steps between that depend on the first behind
-//! both; where the second loop depends on one of these steps, the loops stay apart. The operands of the first loop then live longer, so the caller plans
-//! the memory of both programs.
+//! The pass visits the steps in the order in which they run. It delays the first loop to the second one, and moves all steps between them
+//! that depend on the first loop behind both. If the second loop depends on one of these steps, the loops stay apart. The operands of the
+//! first loop then live longer, so the caller plans the memory of both programs.
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +59,7 @@ impl Steps {
             }
             let joined = pass.join_one_before(at);
             is_changed |= joined.is_some();
-            // The loop may be joined to one more.
+            // The joined loop may be joined to another.
             at = joined.unwrap_or(at + 1);
         }
         let Pass { mut steps, seen, .. } = pass;
@@ -92,7 +92,7 @@ impl Pass {
             }
             let joined = Step::Loop(joined);
             outside(&joined).into_iter().for_each(|var| self.readers[var] += 1);
-            // The steps that need not wait, the joined loop, and the steps that wait for it.
+            // The steps that need not wait, then the joined loop, then the steps that wait for it.
             let (mut before, mut after) = (Vec::new(), Vec::new());
             for (i, step) in (first..).zip(self.seen.drain(first..=at)) {
                 match waiting.contains(&i) {
@@ -108,7 +108,7 @@ impl Pass {
         None
     }
 
-    /// The steps between two which depend on the first. `None` if the second depends on one of them.
+    /// The steps between `first` and `second` that depend on the first. `None` if the second depends on one of them.
     fn waiting(&self, first: usize, second: usize) -> Option<Vec<usize>> {
         let mut made: Vec<Var> = self.seen[first].outs(&self.steps.jaxpr).collect();
         let mut waiting = Vec::new();
@@ -124,7 +124,7 @@ impl Pass {
         (!self.seen[second].reads(&self.steps.tokens).any(depends)).then_some(waiting)
     }
 
-    /// Two loops joined, if they fit together and the joined loop costs less.
+    /// The two loops joined, if they fit together and the joined loop costs less.
     fn joined(&self, first: usize, second: usize) -> Option<Group> {
         let [a, b] = [first, second].map(|at| self.seen[at].group().filter(|group| group.reduction.is_none()));
         let (a, b) = (a?, b?);
@@ -161,12 +161,13 @@ impl Pass {
         (cost * whole <= (a_cost? + b_cost?) * part).then_some(joined)
     }
 
-    /// The bytes that a loop reads and writes, the equations counted as bytes. `None` if it reads more than [`MOST_READ`] arrays.
+    /// The cost of a loop: the bytes that it reads and writes, plus its equations, counted as bytes. `None` if it reads more than
+    /// [`MOST_READ`] arrays.
     fn cost(&self, group: &Group) -> Option<usize> {
         let bytes = |var: &Var| self.steps.jaxpr.avals[*var].bytes();
         let mut read = group_reads(group);
         read.retain(|var| bytes(var) >= SMALL_BYTES);
-        // A store first reads its cache line.
+        // A store reads its cache line first.
         let stored: usize = group.outs.iter().map(|out| 2 * bytes(out)).sum();
         let equations = group.members.len() * group.size() * BYTES_OF_EQUATION;
         (read.len() <= MOST_READ).then(|| read.iter().map(bytes).sum::<usize>() + stored + equations)

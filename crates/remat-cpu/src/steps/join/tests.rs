@@ -1,4 +1,4 @@
-//! Which loops are joined, and that their results do not change.
+//! Tests of which loops are joined, and that results do not change.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use remat_testkit::arrays::{assert_same, plain};
 use super::*;
 use crate::Cpu;
 
-/// A loop, a step that reads it, a step from which the second loop reads, and that.
+/// A program of a loop, a step that reads it, a step that the second loop reads, and the second loop.
 fn program(equations: &str, outs: &str) -> String {
     let text = format!("{{ lambda ; a:ARRAY b:ARRAY y:ARRAY. let {equations} in ({outs}) }}");
     text.replace("MAXIMA", "cummax[axis=0 reverse=False]").replace("ARRAY", "f32[64,512]")
 }
 
-/// The number of equations and of results of each loop, in the order of the steps, and 0 of what is no loop.
+/// The number of equations and of results of each loop, in the order of the steps, and 0 for a step without a loop.
 fn loops(text: &str) -> Option<Vec<(usize, usize)>> {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
@@ -55,7 +55,7 @@ fn a_loop_that_the_other_one_waits_for_and_one_that_shares_little_stay_apart() {
     assert_eq!(loops(&program(&depends, "p, e")), None);
     let little = format!("{FIRST} d:ARRAY = div c y h:ARRAY = mul d b e:ARRAY = div h d");
     assert_eq!(loops(&program(&little, "p, e")), None);
-    // Of which the second reads other positions.
+    // The second loop reads other positions.
     let reversed = format!("{FIRST} t:ARRAY = rev[dimensions=(1,)] s d:ARRAY = mul c t e:ARRAY = add d y");
     assert_eq!(loops(&program(&reversed, "p, e")), None);
 }

@@ -1,12 +1,12 @@
 //! The matrix unit of x86-64 CPUs, AMX: permission, configuration, and micro-kernels.
 //!
-//! A tile register has 16 rows of 64 bytes. One instruction multiplies a tile of the left operand, whose rows are 16 words of a
-//! row each, by one of the right operand, whose rows are a word of 16 columns each, and adds to a tile of 16 by 16 sums. The
-//! system keeps this state for those processes only that have asked for it. Source: Intel, "Architecture instruction set
+//! A tile register has 16 rows of 64 bytes. One instruction multiplies a tile of the left operand by a tile of the right one, and adds to a
+//! tile of 16 by 16 sums. The rows of the left tile are 16 words of a row of the operand; those of the right tile are one word of each of
+//! 16 columns. The system saves this state only for processes that have requested it. Source: Intel, "Architecture instruction set
 //! extensions programming reference", chapter "Intel AMX instruction set reference"; Linux, "Using XSTATE features in user space
 //! applications".
 
-// Instructions and a system call that have no functions in the standard library.
+// The instructions and the system call have no functions in the standard library.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -15,15 +15,15 @@ use std::sync::LazyLock;
 
 use super::Ahead;
 
-/// The kinds of products that the unit of this CPU computes.
+/// The kinds of products that this CPU's unit computes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Found {
     pub(super) bf16: bool,
     pub(super) int8: bool,
 }
 
-/// What the unit of this CPU computes; nothing where there is none, or the system does not permit its use. Asks the system once
-/// per process.
+/// The kinds of products that this CPU's unit computes; none if there is no unit, or the system does not permit its use. Asks the system
+/// once per process.
 pub(super) fn found() -> Found {
     static FOUND: LazyLock<Found> = LazyLock::new(|| {
         if cfg!(miri) || __get_cpuid_max(0).0 < 7 {
@@ -36,8 +36,8 @@ pub(super) fn found() -> Found {
     *FOUND
 }
 
-/// Asks the system to keep the state of tiles for this process, and says whether it does. Linux refuses where a thread of the process
-/// has an alternate signal stack (`sigaltstack`) that could not hold this state, of 8 KiB, beside the rest; once it permits, it refuses
+/// Requests that the system saves the state of tiles for this process, and returns whether it does. Linux refuses if a thread of the
+/// process has an alternate signal stack (`sigaltstack`) too small for this state of 8 KiB besides the rest. Once it permits, it refuses
 /// such small stacks.
 fn is_permitted() -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]
@@ -48,10 +48,9 @@ fn is_permitted() -> bool {
         const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
         const XFEATURE_XTILEDATA: usize = 18;
         let result: isize;
-        // SAFETY: the call changes nothing but what the process may do, and touches no memory of it. What the process may do after is
-        // more, the instructions, and less, alternate signal stacks too small for the state: Linux checks those that there are before
-        // it permits, and new ones in `sigaltstack`, so that no signal frame outgrows one. Systems that do not know the call return
-        // an error.
+        // SAFETY: the call changes only what the process may do, and accesses none of its memory. Afterwards the process may use the
+        // instructions, and may not use alternate signal stacks too small for the state: Linux checks existing stacks before it permits,
+        // and new ones in `sigaltstack`, so that no signal frame outgrows one. Systems that do not know the call return an error.
         unsafe {
             asm!(
                 "syscall",
@@ -69,7 +68,7 @@ fn is_permitted() -> bool {
     false
 }
 
-/// The shapes of the tile registers: palette 1, and of each of the eight 64 bytes in each of 16 rows.
+/// The shapes of the tile registers: palette 1, and 16 rows of 64 bytes for each of the eight.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -98,7 +97,7 @@ pub(super) unsafe fn configure() {
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, preserves_flags, readonly)) };
 }
 
-/// Gives the state of the tiles of this thread back, so that the system need not keep it.
+/// Releases the state of this thread's tiles, so that the system need not save it.
 ///
 /// # Safety
 /// As for [`configure`].
@@ -107,16 +106,16 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
 }
 
-/// A micro-kernel of two by two tiles of sums, with this instruction.
+/// A micro-kernel of two by two tiles of sums, with the given instruction.
 ///
-/// A left panel passes by once for each right one, which stays in the first-level cache: tiles of the left one are loaded with the hint
-/// that they need not stay there (`tileloaddt1`), or the two would drive each other out.
+/// Left panels stream through, while a right panel stays in the first-level cache. Tiles of the left panel are loaded with a hint not to
+/// keep them there (`tileloaddt1`), or the two would evict each other.
 macro_rules! micro_kernel {
     ($name:ident, $instruction:literal) => {
         #[doc = concat!("The micro-kernel of `", $instruction, "`.")]
         ///
         /// # Safety
-        /// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
+        /// As for every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
         pub(super) unsafe fn $name(
             groups: usize,
             left: *const u32,
@@ -125,8 +124,8 @@ macro_rules! micro_kernel {
             adds: bool,
             ahead: Ahead,
         ) {
-            // SAFETY: the operands have as many groups, each of two tiles of 1,024 bytes, as the caller promises, and the sums four
-            // tiles with rows of this stride. No tile is in use before or after.
+            // SAFETY: the operands have this many groups of two tiles of 1,024 bytes, as the caller promises, and the sums four tiles with
+            // rows of this stride. No tile is in use before or after.
             unsafe {
                 asm!(
                     "test {adds:e}, {adds:e}",
@@ -190,8 +189,8 @@ micro_kernel!(bf16, "tdpbf16ps");
 micro_kernel!(signed, "tdpbssd");
 micro_kernel!(unsigned, "tdpbuud");
 
-/// A micro-kernel of two tiles of rows where they lie, by one of columns. A row of a tile is a cache line, and rows are read to their ends, as memory is fetched ahead:
-/// so nothing else fetches.
+/// A micro-kernel of two tiles of rows read in place by one tile of columns. A row of a tile is a cache line, and rows are read to their
+/// ends in the order of hardware prefetching, so no other prefetch is needed.
 macro_rules! in_place {
     ($name:ident, $instruction:literal) => {
         #[doc = concat!("The micro-kernel of `", $instruction, "` for rows in place.")]
@@ -205,8 +204,8 @@ macro_rules! in_place {
             (sums, stride): (*mut u32, usize),
             adds: bool,
         ) {
-            // SAFETY: the rows have as many groups of 64 bytes, and the right operand tiles of 1,024 bytes, twice as far apart, as the caller
-            // promises, and the sums two tiles with rows of this stride. No tile is in use before or after.
+            // SAFETY: the rows have this many groups of 64 bytes, and the right operand tiles of 1,024 bytes, twice as far apart, as the
+            // caller promises; the sums are two tiles with rows of this stride. No tile is in use before or after.
             unsafe {
                 asm!(
                     "test {adds:e}, {adds:e}",
@@ -268,8 +267,8 @@ pub(super) unsafe fn split(
     adds: bool,
     ahead: Ahead,
 ) {
-    // SAFETY: the left operand has as many groups of four tiles of 1,024 bytes, the right one of six, as the caller promises, and the sums
-    // four tiles with rows of this stride. No tile is in use before or after.
+    // SAFETY: the left operand has this many groups of four tiles of 1,024 bytes, the right one of six, as the caller promises, and the
+    // sums are four tiles with rows of this stride. No tile is in use before or after.
     unsafe {
         asm!(
             "test {adds:e}, {adds:e}",

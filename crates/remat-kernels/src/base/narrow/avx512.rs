@@ -1,8 +1,8 @@
-//! Micro-kernels of AVX-512: dot products of the pairs or quadruples of a word, added to 16 sums at a time.
+//! Micro-kernels of AVX-512: dot products of the pairs or quadruples in a word, added to 16 sums at a time.
 //!
-//! The dot product of bytes takes unsigned ones of one operand and signed ones of the other. So those of the left operand are
-//! moved by 128, which is to flip their highest bit, and 128 times the sum of a column of the right one is taken off again.
-//! Modulo 2^32 this is exact.
+//! The dot product of bytes takes unsigned bytes of one operand and signed bytes of the other. So bytes of the left operand are shifted by
+//! 128, by flipping their highest bit, and 128 times the sum of a column of the right operand is subtracted at the end. Modulo 2^32 this is
+//! exact.
 
 // Vector instructions, which read and write through pointers.
 #![allow(unsafe_code)]
@@ -14,17 +14,17 @@ use super::{Ahead, GROUP, GROUP_BYTES, PANEL, TILE};
 /// Rows whose sums are in registers at a time: two vectors for each.
 const ROWS: usize = 8;
 
-/// Rows that lie apart whose sums are in registers at a time: a vector for each.
+/// Rows read in place whose sums are in registers at a time: a vector for each.
 const ROWS_IN_PLACE: usize = 16;
 
-/// How many groups ahead rows that lie apart are fetched.
+/// How many groups ahead rows read in place are prefetched.
 const GROUPS_AHEAD: usize = 8;
 
-/// The bits that move bytes by 128.
+/// The bits whose flipping shifts bytes by 128.
 const MOVED: i32 = i32::from_ne_bytes([0x80; 4]);
 
-/// A micro-kernel that adds the products of words by this function. Words of the left operand have bits flipped, as many as
-/// `moved` has; what a word of these alone would add is taken off in the end.
+/// A micro-kernel that adds the products of words by this function. The bits of `moved` are flipped in words of the left operand, and their
+/// contribution is subtracted at the end.
 macro_rules! micro_kernel {
     ($(#[$doc:meta])* $name:ident, $features:literal, $add:path, moved: $moved:expr) => {
         $(#[$doc])*
@@ -78,8 +78,8 @@ macro_rules! micro_kernel {
     };
 }
 
-/// A micro-kernel that adds the products of words by this function, as one of packed rows, where the rows lie apart: those of a group are copied first, since
-/// lines that are a power of two apart are in each other's way in the first-level cache.
+/// A micro-kernel that adds the products of words by this function, with rows read in place. The rows of a group are copied first, since
+/// cache lines whose distance is a power of two conflict in the first-level cache.
 macro_rules! in_place {
     ($(#[$doc:meta])* $name:ident, $features:literal, $add:path, moved: $moved:expr) => {
         $(#[$doc])*
@@ -98,8 +98,8 @@ macro_rules! in_place {
             for first in (0..PANEL).step_by(ROWS_IN_PLACE) {
                 let mut all = [_mm512_setzero_si512(); ROWS_IN_PLACE];
                 let mut surplus = _mm512_setzero_si512();
-                // SAFETY: these are rows of the sums, groups of the rows, and tiles of the panel, as the caller promises. What is fetched ahead may lie
-                // behind the rows, and is not read.
+                // SAFETY: these are rows of the sums, groups of the rows, and tiles of the panel, as the caller promises. Prefetched
+                // addresses may be past the rows, and are not read.
                 unsafe {
                     let sums = sums.add(first * stride);
                     if adds {
@@ -165,19 +165,19 @@ in_place!(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn add_pairs(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {
-    // SAFETY: vectors of 64 bytes, of which any bits are valid.
+    // SAFETY: vectors of 64 bytes, for which any bits are valid.
     let [left, right] = [left, right].map(|x| unsafe { std::mem::transmute::<__m512i, __m512bh>(x) });
     _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(sums), left, right))
 }
 
-/// Adds the products of signed bytes, those of the left operand moved to unsigned ones.
+/// Adds the products of signed bytes. Those of the left operand are shifted to unsigned.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn add_signed(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {
     _mm512_dpbusd_epi32(sums, left, right)
 }
 
-/// Adds the products of unsigned bytes, those of the left operand moved to signed ones.
+/// Adds the products of unsigned bytes. Those of the left operand are shifted to signed.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn add_unsigned(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {

@@ -1,19 +1,18 @@
-//! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: several elements to a word of 32 bits, whose
-//! products are summed by one instruction. And products of f32, as sums of bf16, where that is faster.
+//! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: a word of 32 bits holds several elements, and one
+//! instruction sums their products. Also products of f32, as sums of bf16, where that is faster.
 //!
-//! All units take the same packed panels ([`pack`]). A panel has 32 rows of the left operand, or 32 columns of the right one, and
-//! for each *group* of 16 words of the contracted dimension two tiles of 16 of them. A tile is a matrix of 16 by 16 words: a
-//! row of the left operand is a row of the tile, a column of the right one a column. Zeros fill panels and groups.
+//! All units take the same packed panels ([`pack`]). A panel has 32 rows of the left operand, or 32 columns of the right one. For each
+//! *group* of 16 words of the contracted dimension it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16 words:
+//! a row of the left operand is a row of the tile, a column of the right one a column. Panels and groups are padded with zeros.
 //!
-//! A micro-kernel multiplies a left panel with a right one and adds to 32 by 32 sums, which are f32 for bf16, and integers
-//! modulo 2^32 for bytes. Each sum runs over the groups in order, wherever the contracted dimension is cut between groups, so
-//! that it depends on the shapes alone.
-//!
+//! A micro-kernel multiplies a left panel with a right one and adds to 32 by 32 sums, which are f32 for bf16, and integers modulo 2^32 for
+//! bytes. Each sum adds the groups in order, wherever the contracted dimension is cut between groups, and so depends on the shapes alone.
 //! # Rounding
 //!
-//! Products of bf16 are exact, but for those that are subnormal in f32. The order of a sum is the unit's, and subnormal numbers are
-//! zeros on the way in, between and out. With `u = 2^-24`, and as many terms as the contracted dimension has, rounded up to a whole
-//! group, a sum is within `terms * u` of the sum of the absolute values of its terms, as is one in any other order.
+//! Products of bf16 are exact, unless they are subnormal in f32. The unit decides the order of a sum, and replaces subnormal inputs,
+//! intermediate values and results by zeros. Let `u = 2^-24`, and `terms` be the length of the contracted dimension, rounded up to a whole
+//! group. Then a sum is within `terms * u` of the exact one, relative to the sum of the absolute values of its terms, as in any other
+//! order.
 //!
 //! - The matrix unit sums the 16 products of first elements of the pairs of a group, and those of second ones, adds the two, and
 //!   adds that to the sums of the groups before.
@@ -21,21 +20,21 @@
 //!
 //! # f32 as sums of bf16
 //!
-//! An f32 is the sum of three bf16, `x = x1 + x2 + x3`, of which each but the last is the nearest to what is left. The matrix unit
-//! multiplies bf16 sixteen times as fast as AVX-512 multiplies f32, so that six products, `x1 y1 + x1 y2 + x2 y1 + x1 y3 + x3 y1 + x2 y2`,
-//! are faster than one. Those that are left out are smaller than 2^-24 of `|x y|` together, as much as one rounding of a product.
-//! A sum has fewer roundings than one position by position, since 16 of them are added before they meet the sum of those before: of
-//! random numbers it is off by less than half as much. So the bound above holds, with 2 terms more, where no product is smaller than some 2^-108:
-//! parts of smaller ones are subnormal, which the unit takes for zeros, and of products near 2^-120 a thousandth is lost. Nor is all exact that is so in f32:
-//! 4095 * 4095 is off by one. So this is done only where it is asked for ([`Precision::High`](crate::Precision)). Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for
-//! higher-precision computations", IEEE Symposium on Computer Arithmetic, 2019.
+//! An f32 is the sum of three bf16, `x = x1 + x2 + x3`, each but the last the nearest to the remainder. The matrix unit multiplies bf16
+//! sixteen times as fast as AVX-512 multiplies f32, so that six products, `x1 y1 + x1 y2 + x2 y1 + x1 y3 + x3 y1 + x2 y2`, are faster than
+//! one. The omitted products together are smaller than 2^-24 of `|x y|`, as much as one rounding of a product. A sum has fewer roundings
+//! than one that adds position by position, since 16 products are added before they are added to the sum: for random numbers the error is
+//! less than half as large. So the bound above holds, with 2 terms more, where no product is smaller than about 2^-108. Parts of smaller
+//! products are subnormal, which the unit replaces by zeros; products near 2^-120 lose a thousandth. Not everything that is exact in f32 is
+//! exact here: 4095 * 4095 is off by one. So this is done only on request ([`Precision::High`](crate::Precision)). Source: Henry, Tang and
+//! Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", IEEE Symposium on Computer
+//! Arithmetic, 2019.
 //!
-//! A word has two parts of one f32. In a group the left operand has a plane of words `(x3, x1)` and one of `(x2, x1)`, the right one
-//! `(y1, y3)`, `(y1, y2)` and `(y2, y1)`, so that each instruction multiplies what is symmetrical: exchanged operands have the same
-//! sums. Results that are not finite are no such sums, since a part of an infinity is not a number: the driver computes them again in f32
-//! (`kernels::matmul::narrow`).
+//! A word has two parts of one f32. In a group the left operand has a plane of words `(x3, x1)` and one of `(x2, x1)`, the right one `(y1,
+//! y3)`, `(y1, y2)` and `(y2, y1)`. So each instruction multiplies symmetrically, and swapped operands have the same sums. Results that are
+//! not finite are wrong, since a part of an infinity is NaN; the driver computes them again in f32 (`kernels::matmul::narrow`).
 //!
-//! Without a unit, bf16 are widened to f32 and added in the order of f32 products. So bits depend on the CPU.
+//! Without a unit, bf16 are widened to f32 and added in the order of f32 products, so that the bits depend on the CPU.
 
 // Micro-kernels are functions on pointers.
 #![allow(unsafe_code)]
@@ -75,7 +74,7 @@ pub(crate) const GROUP: usize = 2 * TILE;
 /// Bytes of a row in a group.
 pub(crate) const GROUP_BYTES: usize = 64;
 
-/// Sums of a panel times a panel: rows of [`PANEL`] sums.
+/// Sums of a left and a right panel: rows of [`PANEL`] sums.
 pub(crate) type Sums = [u32; PANEL * PANEL];
 
 /// Narrow elements that units multiply.
@@ -87,12 +86,12 @@ pub(crate) enum Kind {
     I8,
     /// Summed in i32, modulo 2^32.
     U8,
-    /// As sums of bf16 ([`Split`]), summed in f32.
+    /// Computed as sums of bf16 ([`Split`]), summed in f32.
     F32,
 }
 
 impl Kind {
-    /// The kind of elements of this dtype, if units multiply such.
+    /// The kind of elements of this dtype, if units multiply them.
     pub(crate) fn of(dtype: DType) -> Option<Kind> {
         match dtype {
             DType::Bf16 => Some(Kind::Bf16),
@@ -103,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// Planes of a group of the left operand and of the right one.
+    /// The number of planes of a group, of the left operand and of the right one.
     #[cfg_attr(
         not(any(test, target_arch = "x86_64")),
         allow(dead_code, reason = "only CPUs of x86-64 have units so far")
@@ -117,31 +116,31 @@ impl Kind {
 /// to them.
 ///
 /// # Safety
-/// Both operands are valid for reading `groups` groups, each of [`Unit::planes`] times [`GROUP`] words, the sums for reading and writing [`PANEL`] rows of as many,
-/// and no other thread has access to the latter or writes the former. The CPU has the instructions.
+/// Both operands are valid for reading `groups` groups, each of [`Unit::planes`] times [`GROUP`] words. The sums are valid for reading and
+/// writing [`PANEL`] rows of [`PANEL`] sums, and no other thread accesses the sums or writes the operands. The CPU has the instructions.
 type MicroKernel =
     unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool, ahead: Ahead);
 
-/// Multiplies 32 rows of a left operand where they lie, as many bytes apart as `left` says, by the first 16 columns of a right panel: `groups` groups. Writes the sums,
-/// whose rows have the given stride, or adds to them, as a [`MicroKernel`] of packed rows would.
+/// Multiplies 32 rows of a left operand, read in place with the given stride in bytes, by the first 16 columns of a right panel: `groups`
+/// groups. Writes the sums, whose rows have the given stride, or adds to them, as a [`MicroKernel`] does for packed rows.
 ///
 /// # Safety
-/// The rows are valid for reading `groups` times [`GROUP_BYTES`] bytes, and otherwise as of a micro-kernel, of [`PANEL`] rows of 16 sums.
+/// The rows are valid for reading `groups` times [`GROUP_BYTES`] bytes. The rest is as for a micro-kernel, with [`PANEL`] rows of 16 sums.
 type InPlaceKernel =
     unsafe fn(groups: usize, left: (*const u8, usize), right: *const u32, sums: (*mut u32, usize), adds: bool);
 
-/// What a micro-kernel fetches into the second-level cache while it multiplies, if it has tiles: [`Ahead::BYTES`] for each group. Nothing
-/// is read through the address, which may be invalid.
+/// What a micro-kernel prefetches into the second-level cache while it multiplies, if it has tiles: [`Ahead::BYTES`] for each group.
+/// Nothing is read through the pointer, which may be invalid.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the matrix unit fetches ahead"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) first: *const u8,
-    /// Bytes from what is fetched for a group to that for the next.
+    /// Bytes from the memory prefetched for a group to that for the next.
     pub(crate) stride: isize,
 }
 
 impl Ahead {
-    /// Bytes that are fetched for a group: four cache lines.
+    /// Bytes that are prefetched for a group: four cache lines.
     pub(crate) const BYTES: usize = 256;
 }
 
@@ -151,34 +150,34 @@ pub(crate) trait Sum: Copy {}
 impl Sum for u32 {}
 impl Sum for f32 {}
 
-/// A unit of this CPU that multiplies elements of some kind. To have one proves that the CPU has its instructions and that the
+/// A unit of this CPU that multiplies elements of some kind. A value of this type proves that the CPU has the instructions and that the
 /// system permits them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     kernel: MicroKernel,
-    /// If it reads rows where they lie.
+    /// The function that reads rows in place, if the unit has one.
     in_place: Option<InPlaceKernel>,
-    /// If it reads words of a left operand at offsets.
+    /// The function that reads words of a left operand at offsets, if the unit has one.
     at_offsets: Option<OffsetsKernel>,
-    /// Planes of a group of the left operand and of the right one.
+    /// The number of planes of a group, of the left operand and of the right one.
     planes: [usize; 2],
-    /// Whether it has tiles, which have to be configured.
+    /// Whether it has tiles, which must be configured.
     has_tiles: bool,
 }
 
-/// The use of a unit by this thread.
+/// The use of a unit by the current thread.
 pub(crate) struct Session {
     unit: Unit,
-    /// The state of tiles is the thread's.
+    /// The state of tiles belongs to the thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Unit {
-    /// The fastest unit for these elements, if one is faster than to widen them.
+    /// The fastest unit for these elements, if it is faster than widening them.
     pub(crate) fn best(kind: Kind) -> Option<Unit> {
         #[cfg(target_arch = "x86_64")]
         {
-            // Intel's CPUs issue `vdpbf16ps` every other cycle, and two products of f32 vectors in each.
+            // Intel's CPUs start a `vdpbf16ps` every other cycle, and two f32 multiplications of vectors in each cycle.
             let slow = kind == Kind::Bf16 && is_intel();
             Unit::matrix(kind).or(Unit::vector(kind).filter(|_| !slow))
         }
@@ -189,7 +188,7 @@ impl Unit {
         }
     }
 
-    /// All units for these elements, and the plain functions that stand for them.
+    /// All units for these elements, and the plain functions, which replace a unit in tests.
     #[cfg(test)]
     pub(crate) fn all(kind: Kind) -> Vec<Unit> {
         let (kernel, in_place): (MicroKernel, Option<InPlaceKernel>) = match kind {
@@ -228,7 +227,7 @@ impl Unit {
             Kind::Bf16 => (has_pairs, avx512::bf16, avx512::bf16_in_place),
             Kind::I8 => (has_quadruples, avx512::signed, avx512::signed_in_place),
             Kind::U8 => (has_quadruples, avx512::unsigned, avx512::unsigned_in_place),
-            // Six products of bf16, of which there are two in the time of one of f32.
+            // It would take six products of bf16, and the CPU computes two of those in the time of one of f32.
             Kind::F32 => return None,
         };
         let planes = kind.planes();
@@ -247,7 +246,7 @@ impl Unit {
         GROUP * self.planes[usize::from(side == Side::Right)]
     }
 
-    /// Whether it reads rows of a left operand where they lie.
+    /// Whether it reads rows of a left operand in place.
     pub(crate) fn reads_in_place(self) -> bool {
         self.in_place.is_some()
     }
@@ -257,12 +256,12 @@ impl Unit {
         self.at_offsets.is_some()
     }
 
-    /// Whether it multiplies tiles: a panel takes as long, however few of its columns have elements.
+    /// Whether it multiplies tiles: then a panel takes the same time even if few of its columns have elements.
     pub(crate) fn has_tiles(self) -> bool {
         self.has_tiles
     }
 
-    /// Begins to use the unit.
+    /// Starts using the unit.
     pub(crate) fn session(self) -> Session {
         #[cfg(target_arch = "x86_64")]
         if self.has_tiles {
@@ -280,11 +279,11 @@ fn is_intel() -> bool {
 }
 
 impl Session {
-    /// Multiplies a left panel with a right one, and writes the sums, whose rows have the given stride, or adds to them. Fetches what is
-    /// ahead, if anything is.
+    /// Multiplies a left panel with a right one, and writes the sums, whose rows have the given stride, or adds to them. Prefetches
+    /// `ahead`, if given.
     ///
     /// # Panics
-    /// If the panels are not of the same whole number of groups, or there are not as many sums.
+    /// If the panels do not have the same whole number of groups, or there are fewer sums.
     #[inline]
     pub(crate) fn multiply<T: Sum>(
         &self,
@@ -299,20 +298,20 @@ impl Session {
         assert!([left.len(), right.len()] == self.unit.planes.map(|planes| planes * GROUP * groups));
         assert!((PANEL - 1) * stride + PANEL <= sums.len());
         let sums = (sums.as_mut_ptr().cast(), stride);
-        // What is in the cache costs nothing to fetch.
+        // Prefetching memory that is in the cache costs nothing.
         let ahead = ahead.unwrap_or(Ahead { first: left.as_ptr().cast(), stride: 0 });
-        // SAFETY: the panels have as many groups, and there are as many sums (checked), which are borrowed mutably; the unit was
-        // found, and the tiles of this thread, which the session does not leave, are configured.
+        // SAFETY: the panels have these groups, and there are enough sums (checked), which are borrowed mutably. The unit was found, and
+        // the tiles of this thread, which the session does not leave, are configured.
         unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds, ahead) }
     }
 }
 
 impl Session {
-    /// Multiplies [`PANEL`] rows of a left operand where they lie, `stride` elements apart, by the first 16 columns of a right panel, and writes the
-    /// sums, rows of which are [`PANEL`] apart, or adds to them.
+    /// Multiplies [`PANEL`] rows of a left operand, read in place `stride` elements apart, by the first 16 columns of a right panel, and
+    /// writes the sums, in rows [`PANEL`] apart, or adds to them.
     ///
     /// # Panics
-    /// If the unit does not read in place, or there are fewer elements than the panel has groups for.
+    /// If the unit does not read in place, or there are fewer elements than the panel's groups need.
     #[inline]
     pub(crate) fn multiply_in_place<N: Part>(
         &self,
@@ -325,21 +324,21 @@ impl Session {
         assert!(groups == 0 || (PANEL - 1) * stride + groups * N::PER_GROUP <= left.len());
         let kernel = self.unit.in_place.expect("a unit that reads in place");
         let left = (left.as_ptr().cast(), stride * size_of::<N>());
-        // SAFETY: there are as many rows and groups (checked), and the sums are borrowed mutably; the unit was found, and the tiles of
-        // this thread are configured.
+        // SAFETY: the operands have these rows and groups (checked), and the sums are borrowed mutably. The unit was found, and the tiles
+        // of this thread are configured.
         unsafe { kernel(groups, left, right.as_ptr(), (sums.as_mut_ptr(), PANEL), adds) }
     }
 }
 
 impl Session {
-    /// Adds, for each row of a tile, the products of the words of the left operand at `offsets` from it with the rows of a panel of 32
-    /// columns, or 16, and writes the sums, rows of which are [`PANEL`] apart, or adds to them.
+    /// For each row of a tile, multiplies the words of the left operand at `offsets` from it with the rows of a panel of 32 or 16 columns,
+    /// and writes the sums, in rows [`PANEL`] apart, or adds to them.
     ///
     /// # Safety
     /// The left operand has the words at all offsets from all rows.
     ///
     /// # Panics
-    /// If the unit does not read at offsets, the panel has not as many rows, there are too few sums, or too many rows of a tile.
+    /// If the unit does not read at offsets, the panel has another number of rows, there are too few sums, or the tile has too many rows.
     #[inline]
     pub(crate) unsafe fn multiply_at_offsets(
         &self,
@@ -354,7 +353,7 @@ impl Session {
         assert!(wide || right.len() * 2 == offsets.len() * PANEL);
         assert!(rows.groups <= MOST_GROUPS && count <= MOST_ROWS && count * PANEL <= sums.len());
         let kernel = self.unit.at_offsets.expect("a unit that reads at offsets");
-        // SAFETY: the panel has as many rows and there are as many sums (checked), which are borrowed mutably; the left operand is as the
+        // SAFETY: the panel has these rows and there are enough sums (checked), which are borrowed mutably; the left operand is as the
         // caller promises, and the unit was found.
         unsafe { kernel(rows, left, offsets, right.as_ptr(), wide, sums.as_mut_ptr(), adds) }
     }

@@ -1,9 +1,8 @@
-//! Products whose left operand is read word by word where it lies: rows of it are neighbours, and the words that are summed lie at offsets
-//! from each.
+//! Products whose left operand is read in place, word by word: its rows are neighbours, and the words to sum are at offsets from each row.
 //!
-//! A row of a tile takes one word of the left operand for all columns of a panel, so that it may lie anywhere, and no lane is
-//! lost to rows that are too short for a vector. A tile has up to [`MOST_ROWS`] rows, in groups of neighbours, with two vectors of sums for each: the
-//! registers of AVX-512 hold that many.
+//! A row of a tile broadcasts one word of the left operand to all columns of a panel. So the word may be anywhere, and no lane is lost to
+//! rows that are too short for a vector. A tile has up to [`MOST_ROWS`] rows, in groups of neighbours, with two vectors of sums for each
+//! row: as many as the registers of AVX-512 hold.
 
 // Micro-kernels are functions on pointers.
 #![allow(unsafe_code)]
@@ -23,10 +22,10 @@ pub(crate) const MOST_GROUPS: usize = 4;
 /// The rows of a tile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
-    /// Groups of neighbouring rows, at most [`MOST_GROUPS`], and the rows of each: of all groups at most [`MOST_ROWS`].
+    /// The number of groups of neighbouring rows, at most [`MOST_GROUPS`], and the rows of each; at most [`MOST_ROWS`] in all.
     pub(crate) groups: usize,
     pub(crate) rows: usize,
-    /// Words from the first row of a group to that of the next.
+    /// Words from the first row of a group to the first row of the next.
     #[cfg_attr(
         not(any(test, target_arch = "x86_64")),
         allow(dead_code, reason = "only x86-64 has such micro-kernels so far")
@@ -34,16 +33,17 @@ pub(crate) struct Rows {
     pub(crate) apart: usize,
 }
 
-/// Adds, for each row, the products of the words at `offsets` from it with the rows of a right panel: as many of 32 columns, or of 16 if
-/// not `wide`. Writes the sums, rows of which are [`PANEL`] apart, or adds to them. Pairs are added one after the other.
+/// For each row, adds the products of the words at `offsets` from it with the rows of a right panel, which has a row for each offset, of 32
+/// columns, or 16 if not `wide`. Writes the sums, in rows [`PANEL`] apart, or adds to them. Pairs are added one after the other.
 ///
 /// # Safety
-/// The left operand is valid for reading the words at all offsets from all rows, the right one as many rows, and the sums for reading
-/// and writing the rows of all groups, of which no other thread has any. There are as many rows and groups as [`Rows`] may have. The CPU has the instructions.
+/// The left operand is valid for reading the words at all offsets from all rows, the right one for reading its rows, and the sums for
+/// reading and writing the rows of all groups, which no other thread accesses. The numbers of rows and groups are within the bounds of
+/// [`Rows`]. The CPU has the instructions.
 pub(super) type OffsetsKernel =
     unsafe fn(rows: Rows, left: *const u32, offsets: &[u32], right: *const u32, wide: bool, sums: *mut u32, adds: bool);
 
-/// How many rows of the panel ahead of the products are fetched into the first-level cache.
+/// How many rows ahead the panel is prefetched into the first-level cache.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 8;
 
@@ -91,7 +91,7 @@ unsafe fn tile<const G: usize, const R: usize, const N: usize>(
     sums: *mut u32,
     adds: bool,
 ) {
-    // SAFETY: these are words of the operands and of the sums, as the caller promises; what is fetched may lie behind the panel.
+    // SAFETY: these are words of the operands and of the sums, as the caller promises; prefetched addresses may be past the panel.
     unsafe {
         let mut all = [[[_mm512_setzero_ps(); N]; R]; G];
         if adds {

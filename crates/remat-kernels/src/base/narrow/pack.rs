@@ -1,8 +1,8 @@
-//! Packing of elements into panels.
+//! Packs elements into panels.
 //!
-//! A tile of a left operand has rows of words, each of neighbours along the contracted dimension; that of a right operand is the
-//! transpose, as a matrix of words. So there are two ways to read (rows whose elements are neighbours, or columns that are
-//! interleaved), and the one that does not fit the side is followed by a transposition of words.
+//! The rows of a left operand's tile are words of neighbours along the contracted dimension. A right operand's tile is the transpose, as a
+//! matrix of words. There are two ways to read: rows whose elements are neighbours, or columns, which are interleaved. If the way to read
+//! does not fit the side, the words are transposed afterwards.
 
 // Elements are read through pointers, since their distances are checked once for all panels.
 #![allow(unsafe_code)]
@@ -19,8 +19,7 @@ pub(crate) enum Side {
     Right,
 }
 
-/// A part of an operand: element `i` of the free dimension and `j` of the contracted one is number
-/// `start + i * free + j * contracted`.
+/// A part of an operand: element `i` of the free dimension and `j` of the contracted one is at index `start + i * free + j * contracted`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strided<'a, N> {
     pub(crate) elements: &'a [N],
@@ -32,11 +31,11 @@ pub(crate) struct Strided<'a, N> {
 /// Rows of a tile.
 const ROWS: usize = 16;
 
-/// Tiles side by side for which columns are read: four panels, so that what is read of each index of the contracted dimension are
-/// several cache lines, one after the other.
+/// Neighbouring tiles for which columns are read at a time: four panels, so that several neighbouring cache lines are read for each index
+/// of the contracted dimension.
 const STRIP: usize = 8;
 
-/// Where tiles go: those of a group side by side, plane by plane, groups one after the other, and then panels.
+/// Where tiles are written: the tiles of a group next to each other, plane by plane, then group by group, then panel by panel.
 #[derive(Clone, Copy)]
 struct Panels {
     to: *mut u32,
@@ -49,7 +48,7 @@ struct Panels {
 /// Packs `rows` rows (of a right operand: columns) of `depth` elements into panels of [`PANEL`] rows, which begin `panel` words apart.
 ///
 /// # Panics
-/// If an element is not one of the operand's, or if there is no room for the panels with the groups that `depth` elements take.
+/// If an element is outside of the operand, or the panels are too short for the groups of `depth` elements.
 pub(crate) fn pack<N: Part>(from: Strided<'_, N>, rows: usize, depth: usize, side: Side, to: &mut [u32], panel: usize) {
     let [tiles, groups] = [rows.div_ceil(PANEL) * PANEL / ROWS, depth.div_ceil(N::PER_GROUP)];
     if rows == 0 || depth == 0 {
@@ -59,7 +58,7 @@ pub(crate) fn pack<N: Part>(from: Strided<'_, N>, rows: usize, depth: usize, sid
     let last = [(rows, from.free), (depth, from.contracted)].map(|(n, stride)| (n as isize - 1) * stride);
     let first = from.start + last[0].min(0) + last[1].min(0);
     assert!(first >= 0 && from.start + last[0].max(0) + last[1].max(0) < from.elements.len() as isize);
-    // SAFETY: the first element is one of the operand's, as are all others (checked).
+    // SAFETY: the first element is in the operand, as are all others (checked).
     let start = unsafe { from.elements.as_ptr().offset(from.start) };
     let level = Level::best();
     let panels = Panels { to: to.as_mut_ptr(), side, panel, transpose: transpose(level) };
@@ -68,7 +67,7 @@ pub(crate) fn pack<N: Part>(from: Strided<'_, N>, rows: usize, depth: usize, sid
         (_, 1) | (1, _) => [rows / ROWS, depth / N::PER_GROUP],
         _ => [0, 0],
     };
-    // SAFETY: as many elements at these distances are the operand's, and there are panels for them (both checked).
+    // SAFETY: the elements at these strides are in the operand, and the panels have room for them (both checked).
     unsafe {
         match (from.free, from.contracted) {
             (free, 1) => pack_rows::<N>(level)(start, free, whole, panels, [0, 0]),
@@ -83,18 +82,18 @@ pub(crate) fn pack<N: Part>(from: Strided<'_, N>, rows: usize, depth: usize, sid
             let depth = first[1]..depth.min(first[1] + N::PER_GROUP);
             for (row, to) in (first[0]..rows.max(first[0])).zip(&mut gathered) {
                 for (j, to) in depth.clone().zip(to) {
-                    // SAFETY: the element is one of the operand's (checked).
+                    // SAFETY: the element is in the operand (checked).
                     *to = unsafe { start.offset(row as isize * from.free + j as isize * from.contracted).read() };
                 }
             }
-            // SAFETY: there are as many rows, of as many elements or more, and there is a tile for them.
+            // SAFETY: there are this many rows, long enough, and there is a tile for them.
             unsafe { pack_rows::<N>(level)(gathered.as_ptr().cast(), 64, [1, 1], panels, [tile, group]) };
         }
     }
 }
 
 impl Panels {
-    /// Where a tile of some group begins.
+    /// The offset of the tile of some group.
     #[inline(always)]
     fn at<N: Part>(&self, tile: usize, group: usize) -> *mut u32 {
         let offset = group * N::planes(self.side) * GROUP;
@@ -135,8 +134,8 @@ impl Panels {
 }
 
 multiversion! {
-    /// The function that packs rows whose elements are neighbours, as many tiles and groups as `size` says, beginning with the tile and
-    /// group `first`. `from` has to be valid for reading so many rows, `stride` apart, and the panels for writing the tiles.
+    /// The function that packs rows whose elements are neighbours: `size` tiles and groups, beginning with the tile and group `first`.
+    /// `from` must be valid for reading these rows, `stride` apart, and the panels for writing the tiles.
     fn pack_rows<N: Part>(level: Level) -> unsafe fn(
         from: *const N,
         stride: isize,
@@ -152,7 +151,7 @@ multiversion! {
                 unsafe {
                     let from = from.offset((tile * ROWS) as isize * stride).add(group * N::PER_GROUP);
                     for (i, natural) in natural.iter_mut().enumerate() {
-                        // The next tile, of whose rows only a few lines are read, far apart.
+                        // The next tile. Only a few cache lines of each of its rows are read, far apart.
                         prefetch(from.wrapping_offset((ROWS + i) as isize * stride).cast());
                         let words = N::row(from.offset(i as isize * stride));
                         match panels.side {
@@ -170,9 +169,8 @@ multiversion! {
 }
 
 multiversion! {
-    /// The function that packs columns, whose elements are neighbours across, as many tiles and groups as `size` says. `from` has to be
-    /// valid for reading, for each index of the contracted dimension, the neighbours of all tiles, `stride` apart, and the panels for
-    /// writing the tiles.
+    /// The function that packs columns whose elements are neighbours across: `size` tiles and groups. For each index of the contracted
+    /// dimension, `from` must be valid for reading the neighbours of all tiles, `stride` apart, and the panels for writing the tiles.
     fn pack_columns<N: Part>(level: Level) -> unsafe fn(from: *const N, stride: isize, size: [usize; 2], panels: Panels) {
         let [tiles, groups] = size;
         let mut natural = [[[0; 16]; ROWS]; STRIP];
@@ -182,7 +180,7 @@ multiversion! {
                 for word in 0..16 {
                     let index = group * N::PER_GROUP + word * N::PER_WORD;
                     let from = from.wrapping_offset(index as isize * stride).wrapping_add(first * ROWS);
-                    // The next group: rows that are far apart are no pattern that a CPU sees.
+                    // The next group: rows that are far apart are not a pattern that the CPU predicts.
                     for i in 0..N::PER_WORD {
                         let ahead = from.wrapping_offset((N::PER_GROUP + i) as isize * stride).cast::<u8>();
                         for line in (0..strip * ROWS * size_of::<N>()).step_by(CACHE_LINE) {

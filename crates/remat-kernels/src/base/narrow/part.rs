@@ -1,4 +1,4 @@
-//! What becomes of elements in panels: words, of one element or several neighbours along the contracted dimension.
+//! Elements as words of panels: a word holds one element, or several neighbours along the contracted dimension.
 
 // Words are read through pointers.
 #![allow(unsafe_code)]
@@ -15,29 +15,29 @@ pub(crate) trait Part: Copy + Default + Send + Sync {
     /// The words of a row of a group.
     ///
     /// # Safety
-    /// `from` is valid for reading as many elements.
+    /// `from` is valid for reading these elements.
     unsafe fn row(from: *const Self) -> [u32; 16];
 
-    /// A word of each of 16 rows whose elements are neighbours, and `stride` apart along the contracted dimension.
+    /// One word of each of 16 rows. The rows are neighbours in memory, and positions along the contracted dimension are `stride` apart.
     ///
     /// # Safety
-    /// `from` is valid for reading as many elements.
+    /// `from` is valid for reading these elements.
     unsafe fn column(from: *const Self, stride: isize) -> [u32; 16];
 
-    /// Planes of a panel: groups for the same elements.
+    /// The number of planes of a panel: groups of words for the same elements.
     #[inline(always)]
     fn planes(_: Side) -> usize {
         1
     }
 
-    /// The words of all planes, of which there may be fewer.
+    /// The words of all planes; those past the last plane are unused.
     #[inline(always)]
     fn of_planes(words: [u32; 16], _: Side) -> [[u32; 16]; 3] {
         [words, [0; 16], [0; 16]]
     }
 }
 
-/// The words that elements become, the first ones in the low bits.
+/// Interleaves elements into words, the first element in the low bits.
 ///
 /// # Safety
 /// `from` is valid for reading 16 neighbours, `N` times, `stride` apart.
@@ -90,17 +90,17 @@ impl Part for u8 {
     }
 }
 
-/// An f32 that is multiplied as the sum of three bf16, which it is: the nearest bf16, the nearest to the rest, and what is left then
-/// ([`Kind::F32`](super::Kind::F32)).
+/// An f32 that is multiplied as the sum of three bf16: the nearest bf16, the nearest to the remainder, and the rest
+/// ([`Kind::F32`](super::Kind::F32)). The sum is exact.
 ///
-/// A word has two of the three. Its products with words of the other operand are two of the nine; the six that count come of two
-/// planes of the left operand and three of the right one.
+/// A word has two of the three. Its products with words of the other operand are two of the nine. The six that count come from two planes
+/// of the left operand and three of the right one.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(crate) struct Split(f32);
 
 impl Split {
-    /// Elements to be split.
+    /// Views elements as ones to be split.
     pub(crate) fn all(elements: &[f32]) -> &[Split] {
         // SAFETY: both types have the same representation.
         unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), elements.len()) }
@@ -146,10 +146,10 @@ impl Part for Split {
     }
 }
 
-/// The parts of an f32, in the upper halves of words. Some part of what is not finite, or is larger than every bf16, is not a number.
+/// The parts of an f32, in the upper halves of words. If the number is not finite, or larger than every bf16, some part is NaN.
 #[inline(always)]
 pub(super) fn split(x: f32) -> [u32; 3] {
-    // As `number::rounding::round_to_bf16`, but a NaN may become any number: the last part is one then.
+    // As `number::rounding::round_to_bf16`, but a NaN may become any number: then the last part is NaN.
     let nearest = |x: f32| x.to_bits().wrapping_add(0x7fff + (x.to_bits() >> 16 & 1)) & 0xffff_0000;
     let first = nearest(x);
     let rest = x - f32::from_bits(first);

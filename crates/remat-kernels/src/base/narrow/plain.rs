@@ -1,5 +1,5 @@
-//! Micro-kernels in plain Rust, which stand for those of any unit in tests: what one instruction of the matrix unit does, on tiles
-//! of the same packed panels.
+//! Micro-kernels in plain Rust, which replace a unit in tests: they do what one instruction of the matrix unit does, on tiles of the same
+//! packed panels.
 
 // Panels are given as pointers, as to every micro-kernel.
 #![allow(unsafe_code)]
@@ -27,14 +27,14 @@ macro_rules! micro_kernel {
             for (i, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let mut tile = [0; TILE];
                 for (row, tile) in tile.chunks_exact_mut(16).enumerate() {
-                    // SAFETY: this row is one of the sums, of which nobody else has access to any.
+                    // SAFETY: this row is in the sums, which no one else accesses.
                     let sums =
                         unsafe { std::slice::from_raw_parts_mut(sums.add((16 * i + row) * stride + 16 * j), 16) };
                     if adds {
                         tile.copy_from_slice(sums);
                     }
                 }
-                // The planes that are multiplied, and of each group as many as there are.
+                // The pairs of planes to multiply, and the number of planes in a group of each operand.
                 let planes: &[[usize; 2]] = &$planes;
                 let [l, r] = [0, 1].map(|side| planes.iter().map(|pair| pair[side] + 1).max().unwrap_or(1));
                 for (group, [x, y]) in (0..groups).flat_map(|group| planes.iter().map(move |&pair| (group, pair))) {
@@ -103,9 +103,9 @@ in_place!(bf16_in_place, tdpbf16ps);
 in_place!(signed_in_place, tdpbssd);
 in_place!(unsigned_in_place, tdpbuud);
 
-/// What `tdpbf16ps` does, bit for bit: the first elements of the pairs are summed and so are the second ones, each product
-/// fused with its addition; both sums are added, and the result is added to what is there. Whatever is subnormal, before or
-/// after an operation, is zero. Which bits a NaN has is not specified here.
+/// What `tdpbf16ps` does, bit for bit. The first elements of the pairs are summed, and so are the second ones, with fused multiplications
+/// and additions. Both sums are added, and the result is added to the old sum. Subnormal numbers, before or after an operation, become
+/// zero. The bits of a NaN are not specified here.
 fn tdpbf16ps(sums: &mut Tile, left: &Tile, right: &Tile) {
     let flushed = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
     let pair = |word: u32| [word << 16, word & 0xffff_0000].map(|bits| flushed(f32::from_bits(bits)));

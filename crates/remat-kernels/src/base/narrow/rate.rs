@@ -1,19 +1,19 @@
-//! How fast a unit multiplies.
+//! Measures how fast a unit multiplies.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use super::{GROUP, PANEL, Side, Unit};
 
-/// Groups of the panels, which are in the first-level cache together with their sums: two by 12 KiB, and 4.
+/// Groups of the panels, which fit the first-level cache together with their sums: twice 12 KiB, and 4 KiB.
 const GROUPS: usize = 6;
 
-/// Calls of a measurement: of AVX-512, some tens of microseconds.
+/// Calls of a measurement: some tens of microseconds with AVX-512.
 const CALLS: usize = 100;
 
 impl Unit {
-    /// The rate of its multiplications and additions by one thread, in billions of a second, of elements of which this many are a word, and
-    /// that have one plane. Panels are of zeros, and in the first-level cache.
+    /// The rate of multiplications and additions of one thread, in billions per second, for elements with one plane and `of_word` elements
+    /// in a word. The panels are zeros, in the first-level cache.
     pub(crate) fn rate(self, of_word: usize) -> f64 {
         let [left, right] = [Side::Left, Side::Right].map(|side| vec![0; GROUPS * self.group(side)]);
         let mut sums = [0f32; PANEL * PANEL];
@@ -24,7 +24,7 @@ impl Unit {
             session.multiply(black_box(&left), &right, (&mut sums, PANEL), false, None);
         }
         let seconds = start.elapsed().as_secs_f64();
-        // A group has so many words of each row and column.
+        // The words of a group in each row and column.
         let words = CALLS * GROUPS * (GROUP / PANEL) * PANEL * PANEL;
         black_box(&sums);
         2.0 * (words * of_word) as f64 / seconds / 1e9

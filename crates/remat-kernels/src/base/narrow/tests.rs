@@ -1,4 +1,4 @@
-//! Packed panels and micro-kernels against the sums that they stand for.
+//! Tests of packed panels and micro-kernels, against plain sums.
 
 use remat_ir::bf16;
 
@@ -24,7 +24,7 @@ fn units(kind: Kind, groups: usize, left: &[u32], right: &[u32], before: Option<
     Unit::all(kind).into_iter().map(run).collect()
 }
 
-/// The bits of f32, those of a NaN as one and the same.
+/// The bits of f32, with one pattern for every NaN.
 #[cfg(target_arch = "x86_64")]
 fn float(bits: u32) -> u32 {
     if f32::from_bits(bits).is_nan() { f32::NAN.to_bits() } else { bits }
@@ -45,7 +45,7 @@ fn the_unit_does_what_the_plain_function_does(kind: Kind) {
     let Some(plain) = all.last() else { return };
     let mut bits = Bits(1);
     for round in 0..60 {
-        // Numbers near one, whose sums cancel; of any size; and any bits.
+        // Numbers near one, whose sums cancel; numbers of any size; and any bits.
         let mut word = || {
             let [a, b] = [0; 2].map(|_| match round % 3 {
                 0 => bf16::from_f32((bits.next() as f32 / u32::MAX as f32) - 0.5).to_bits(),
@@ -158,7 +158,7 @@ impl Bit for u8 {
     }
 }
 
-/// The element of a panel that is row `i` of the operand's side and number `j` along the contracted dimension.
+/// The element of a panel in row `i` of the operand's side, at position `j` of the contracted dimension.
 fn element<N: Part>(panel: &[u32], side: Side, i: usize, j: usize) -> u32 {
     let (group, j) = (j / N::PER_GROUP, j % N::PER_GROUP);
     let (word, part) = (j / N::PER_WORD, j % N::PER_WORD);

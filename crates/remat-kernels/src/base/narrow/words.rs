@@ -1,4 +1,4 @@
-//! Transposition of tiles of words.
+//! Transposes tiles of words.
 
 // Vectors are loaded and stored through pointers.
 #![allow(unsafe_code)]
@@ -9,13 +9,13 @@ use crate::base::transpose;
 use crate::simd::Instructions;
 use crate::simd::Level;
 
-/// Writes the transpose of 16 rows of 16 words, which are as many words apart as the numbers say.
+/// Writes the transpose of 16 rows of 16 words. The strides are in words.
 ///
 /// # Safety
-/// The first is valid for reading and the second for writing such rows, without overlap; the CPU has the instructions.
+/// `from` is valid for reading such rows and `to` for writing them, without overlap; the CPU has the instructions.
 pub(crate) type Transpose = unsafe fn(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize);
 
-/// The function for a CPU with these instructions. Others than AVX-512 have no unit.
+/// The function for a CPU with these instructions. Only CPUs with AVX-512 have a unit.
 pub(crate) fn transpose(level: Level) -> Transpose {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]

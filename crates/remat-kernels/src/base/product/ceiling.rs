@@ -1,6 +1,6 @@
-//! How fast a CPU multiplies and adds where nothing has to wait for memory: what products are measured against.
+//! Measures the peak rate of multiplications and additions of a CPU, without waiting for memory.
 
-// Instructions are those of a level that was found.
+// The instructions are those of the detected level.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -12,16 +12,16 @@ use super::Accumulator;
 use crate::base::narrow::{Kind, Unit};
 use crate::simd::Level;
 
-/// Positions of a measurement, of 12 by 32 multiplications in f32 with AVX-512: some tens of microseconds, and less than a millisecond
-/// where there are no such vectors.
+/// Positions of a measurement, each of 12 by 32 multiplications in f32 with AVX-512. It takes some tens of microseconds, and less than a
+/// millisecond without such vectors.
 const POSITIONS: usize = 20_000;
 
-/// The rate in GFLOP/s (of integers, operations) at which one thread multiplies and adds at best, in the type that products of this dtype
-/// are computed in, measured once by the clock, for some tens of microseconds or more: the most of many measurements is the ceiling of a
-/// product. Vectors do so in registers. Where this CPU has a unit for products of bf16, i8 or u8 (AMX, dot products of AVX-512), it is the
-/// rate of that, with operands that are packed in the first-level cache.
+/// Measures the peak rate of one thread, in GFLOP/s (for integers, billions of operations per second), in the type in which products of
+/// this dtype are computed. One measurement takes some tens of microseconds or more; the maximum of many measurements is the ceiling of a
+/// product. The operands of vectors are in registers. Where this CPU has a unit for products of bf16, i8 or u8 (AMX, dot products of
+/// AVX-512), it is the rate of the unit, with packed operands in the first-level cache.
 ///
-/// Large products of f32 are on the matrix unit where that is asked for: for f32 this is the ceiling of vectors.
+/// Large products of f32 run on the matrix unit if that is requested. For f32 this is still the ceiling of vectors.
 ///
 /// # Examples
 ///

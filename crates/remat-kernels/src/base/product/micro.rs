@@ -1,13 +1,13 @@
-//! Micro-kernels: what products of matrices need to know of each.
+//! Micro-kernels: the interface between them and the driver of matrix products.
 //!
-//! A micro-kernel multiplies a panel of some rows of the left operand and a panel of some columns of the right one, and holds the
-//! sums in registers meanwhile. In a panel the elements of one position of the contracted axis are neighbours: one for each row (or
-//! column) that the micro-kernel takes at most. Cutting, packing and threads are the driver's (`kernels::matmul`), for all
-//! micro-kernels alike. To add one, for another CPU: implement [`Vector`](super::tile::Vector) for its registers, choose the size of
-//! the tile (`tile::micro_kernel`), and return it from [`Accumulator::micro_kernel`]. A test calls all that this CPU has.
+//! A micro-kernel multiplies a panel of some rows of the left operand and a panel of some columns of the right one, and keeps the sums in
+//! registers meanwhile. In a panel the elements of one position of the contracted axis are neighbours: one for each row (or column) of the
+//! micro-kernel's tile. Cutting, packing and threads belong to the driver (`kernels::matmul`), and are the same for all micro-kernels. To
+//! add one for another CPU, implement [`Vector`](super::tile::Vector) for its registers, choose the size of the tile
+//! (`tile::micro_kernel`), and return it from [`Accumulator::micro_kernel`]. A test calls all micro-kernels that this CPU supports.
 //!
-//! Each sum runs over the positions of a call in their order, whatever the row, the column, and how many of them there are: so a
-//! result does not depend on how a product is cut. bf16 and bytes have units of their own (`base::narrow`), which sum otherwise.
+//! Each sum adds the positions of a call in order, for any row and column and any number of rows and columns, so that a result does not
+//! depend on how a product is cut. bf16 and bytes have their own units (`base::narrow`), which sum in another order.
 
 use super::{Accumulator, Right};
 
@@ -17,7 +17,7 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     pub(crate) rows: usize,
     /// The most columns of a call, and the elements that a position has in a panel of the right operand.
     pub(crate) columns: usize,
-    /// Columns that `packed` is called with at least: fewer are given to `strided`.
+    /// Fewest columns for `packed`; with fewer, `strided` is called.
     pub(crate) min_columns: usize,
     /// Columns of a vector.
     pub(crate) lanes: usize,
@@ -31,7 +31,7 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// # Safety
     /// As [`StridedFn`] says.
     pub(crate) strided: StridedFn<A>,
-    /// The function that multiplies a panel and vectors of the right operand that lie apart.
+    /// The function that multiplies a panel and separate vectors of the right operand.
     ///
     /// # Safety
     /// As [`ApartFn`] says.
@@ -41,8 +41,8 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// # Safety
     /// As [`SegmentsFn`] says.
     pub(crate) segments: SegmentsFn<A>,
-    /// Multiplies and adds in registers alone, for a number of steps, and gives the number of multiplications: for the ceiling
-    /// that products are measured against.
+    /// Multiplies and adds in registers alone for a number of steps, and returns the number of multiplications. It measures the ceiling of
+    /// products.
     ///
     /// # Safety
     /// The CPU has the instructions.
@@ -52,7 +52,7 @@ pub(crate) struct MicroKernel<A: Accumulator> {
 /// Neighbouring columns, at most [`MicroKernel::lanes`].
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<A> {
-    /// Where offsets of the right operand count from.
+    /// The pointer from which offsets of the right operand count.
     pub(crate) from: *const A,
     /// The first element of the result.
     pub(crate) to: *mut A,
@@ -64,13 +64,13 @@ pub(crate) struct Piece<A> {
 pub(crate) const MOST_PIECES: usize = 4;
 
 impl<A: Accumulator> MicroKernel<A> {
-    /// The height of equal tiles of some rows.
+    /// The height of tiles of equal height that have these rows.
     #[inline]
     pub(crate) fn height(&self, rows: usize) -> usize {
         rows.div_ceil(rows.div_ceil(self.rows).max(1)).max(1)
     }
 
-    /// Multiplies a panel of some rows and as many columns as it has at most, which are a panel where their rows are so far apart.
+    /// Multiplies a panel of some rows and at most a panel of columns. The right operand is a panel if its rows have the stride of one.
     ///
     /// # Panics
     /// If an operand has fewer positions, or the result fewer elements.
@@ -89,7 +89,7 @@ impl<A: Accumulator> MicroKernel<A> {
         assert!(positions * self.rows <= left.len() && (rows - 1) * row + columns <= out.len());
         let ((right, right_row), left) =
             (right.checked(positions, if is_panel { self.columns } else { columns }), left.as_ptr());
-        // SAFETY: the operands and the result have so many elements (checked), and the kernel is one for this CPU.
+        // SAFETY: the operands and the result have these elements (checked), and the kernel is for this CPU.
         unsafe {
             if is_panel {
                 (self.packed)(size, left, right, Ahead::nothing(right), (out.as_mut_ptr(), row), adds);
@@ -100,7 +100,7 @@ impl<A: Accumulator> MicroKernel<A> {
     }
 }
 
-/// What a call fetches that later ones read. Nothing is read through the addresses, which may be invalid.
+/// What a call prefetches for later calls. Nothing is read through these pointers, which may be invalid.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead<A> {
     /// A part ([`CALLS`](super::CALLS)) of a panel of the right operand.
@@ -112,21 +112,20 @@ pub(crate) struct Ahead<A> {
 }
 
 impl<A> Ahead<A> {
-    /// No lines but those of a panel that is read anyway.
+    /// Prefetches only lines of a panel that is read anyway.
     pub(crate) fn nothing(right: *const A) -> Ahead<A> {
         Ahead { right, lines: right.cast(), stride: 0 }
     }
 }
 
-/// Multiplies a panel of rows and a panel of columns of `size` `[rows, columns, positions]`, of which the first two are the first
-/// ones of the panels, at least one of each. Writes the products to `out`, a row-major matrix with the given stride of rows, or adds
-/// them to what is there.
+/// Multiplies a panel of rows and a panel of columns. `size` is `[rows, columns, positions]`, where rows and columns are the first ones of
+/// the panels, at least one of each. Writes the products to `out`, a row-major matrix with the given stride of rows, or adds them to it.
 ///
-/// What [`Ahead`] says is fetched into the second-level cache meanwhile.
+/// Meanwhile it prefetches the lines of [`Ahead`] into the second-level cache.
 ///
 /// # Safety
-/// Both panels are valid for reading, whole; `out` is valid for writing these rows and columns, and for reading if `adds`. The CPU
-/// has the instructions.
+/// Both panels are valid for reading, whole. `out` is valid for writing these rows and columns, and for reading if `adds`. The CPU has the
+/// instructions.
 pub(crate) type PackedFn<A> =
     unsafe fn(size: [usize; 3], left: *const A, right: *const A, ahead: Ahead<A>, out: (*mut A, usize), adds: bool);
 
@@ -134,7 +133,7 @@ pub(crate) type PackedFn<A> =
 /// neighbours.
 ///
 /// # Safety
-/// Both operands are valid for reading these rows and columns, and what [`PackedFn`] asks of the result and the CPU.
+/// Both operands are valid for reading these rows and columns; the result and the CPU are as for [`PackedFn`].
 pub(crate) type StridedFn<A> = unsafe fn(
     size: [usize; 3],
     left: (*const A, [usize; 2]),
@@ -143,13 +142,13 @@ pub(crate) type StridedFn<A> = unsafe fn(
     adds: bool,
 );
 
-/// Multiplies a panel of the left operand and `columns / lanes` pieces of the right one, of which each position of the contracted axis
-/// has an offset: the pieces have a vector there. Of the results, row `i` of a piece is `out.0 + i * out.1` elements behind its first; they
-/// are written, or added to what is there.
+/// Multiplies a panel of the left operand and `columns / lanes` pieces of the right one. Each position of the contracted axis has an
+/// offset, at which each piece has a vector. Row `i` of the results of a piece is `out.0 + i * out.1` elements after its first. Results are
+/// written, or added to those that are there.
 ///
 /// # Safety
-/// The panel is valid for reading as many positions as there are offsets, and each piece for reading `lanes` elements at every
-/// offset; results of `len` elements are valid for writing, and for reading if `adds`. The CPU has the instructions.
+/// The panel is valid for reading a position for each offset, and each piece for reading `lanes` elements at every offset. Results of `len`
+/// elements are valid for writing, and for reading if `adds`. The CPU has the instructions.
 pub(crate) type ApartFn<A> =
     unsafe fn(rows: usize, left: *const A, pieces: *const Piece<A>, offsets: &[usize], out: (usize, usize), adds: bool);
 
@@ -164,16 +163,15 @@ pub(crate) struct Segments<'a> {
     pub(crate) column: usize,
 }
 
-/// Rows of a left operand whose addresses are counted from one pointer: from a single one the address of each row would wait for that of the
-/// row before.
+/// Rows of a left operand whose addresses are computed from one pointer. From a single pointer for all rows, the address of each row would
+/// depend on that of the row before.
 pub(crate) const ROWS_OF_GROUP: usize = 3;
 
-/// Multiplies some rows of a left operand, of which the positions of the contracted axis are in segments, and a panel of the right
-/// operand, whole. The products are written to `out`, a matrix with the given stride of rows and as many columns as the panel, or
-/// added to what is there.
+/// Multiplies some rows of a left operand, whose positions of the contracted axis are in segments, and a whole panel of the right operand.
+/// The products are written to `out`, a matrix with the given stride of rows and the columns of the panel, or added to it.
 ///
 /// # Safety
-/// The rows are valid for reading at each position of each segment, and the panel for as many positions; `out` is valid for
-/// writing, and for reading if `adds`. The CPU has the instructions.
+/// The rows are valid for reading at each position of each segment, and the panel for all these positions. `out` is valid for writing, and
+/// for reading if `adds`. The CPU has the instructions.
 pub(crate) type SegmentsFn<A> =
     unsafe fn(rows: usize, left: *const A, segments: Segments<'_>, right: *const A, out: (*mut A, usize), adds: bool);

@@ -1,10 +1,10 @@
-//! Products of blocks: matrices small enough to lie in the caches while they are multiplied.
+//! Products of blocks: matrices small enough to stay in the caches while they are multiplied.
 //!
-//! The arithmetic is that of *micro-kernels* ([`micro`]): functions that hold some rows and columns of the result in registers
-//! while the operands pass by. They copy and allocate nothing. [`product`] multiplies small matrices where they lie; cutting large
-//! ones into blocks, and packing elements of other dtypes and layouts, is up to the caller (`kernels::matmul`).
+//! *Micro-kernels* ([`micro`]) do the arithmetic: they keep a tile of the result in registers while the operands stream by. They copy and
+//! allocate nothing. [`product`] multiplies small matrices in place. Cutting large ones into blocks, and packing elements of other dtypes
+//! and layouts, is up to the caller (`kernels::matmul`).
 
-// Micro-kernels read and write through pointers, since the blocks of several threads lie between each other.
+// Micro-kernels read and write through pointers, since the blocks of several threads interleave.
 #![allow(unsafe_code)]
 
 mod ceiling;
@@ -33,24 +33,24 @@ use crate::number::{Number, Real, Scalar};
 use crate::simd::Instructions;
 use crate::simd::Level;
 
-/// What products are computed and summed in: f32, f64, or i64 modulo 2^64.
+/// The types in which products are computed and summed: f32, f64, or i64 modulo 2^64.
 pub(crate) trait Accumulator: Number<Wide = Self> + Scalar {
-    /// The best micro-kernel that a CPU with these instructions has.
+    /// The best micro-kernel for a CPU with these instructions.
     fn micro_kernel(level: Level) -> &'static MicroKernel<Self>;
 
     /// `self + a * b`, fused where every CPU of the architecture can.
     fn multiply_add(self, a: Self, b: Self) -> Self;
 
-    /// The number that a bf16 is; integers are truncated.
+    /// The value of a bf16; truncated for integers.
     fn from_bf16(x: bf16) -> Self;
 }
 
-/// An element type of floats, which are computed in one that has products.
+/// A float type of elements, computed in a type that has products.
 pub(crate) trait Float: Number<Wide: Real + Accumulator> {}
 
 impl<T: Number<Wide: Real + Accumulator>> Float for T {}
 
-/// A left operand: the element in row `i` and column `j` is number `i * row + j * column`.
+/// A left operand: the element in row `i` and column `j` is at index `i * row + j * column`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left<'a, T> {
     pub(crate) elements: &'a [T],
@@ -75,10 +75,10 @@ pub(crate) struct Out<'a, T> {
 }
 
 impl<T> Left<'_, T> {
-    /// The first element, and the strides, if this many rows and columns are there.
+    /// The first element and the strides, checked for this many rows and columns.
     ///
     /// # Panics
-    /// If they are not.
+    /// If there are fewer.
     #[inline]
     pub(crate) fn checked(&self, rows: usize, columns: usize) -> (*const T, [usize; 2]) {
         let is_empty = rows == 0 || columns == 0;
@@ -91,7 +91,7 @@ impl<T> Right<'_, T> {
     /// As [`Left::checked`].
     ///
     /// # Panics
-    /// If this many rows and columns are not there.
+    /// If there are fewer rows or columns.
     #[inline]
     pub(crate) fn checked(&self, rows: usize, columns: usize) -> (*const T, usize) {
         assert!(rows == 0 || columns == 0 || (rows - 1) * self.row + columns <= self.elements.len());
@@ -99,11 +99,11 @@ impl<T> Right<'_, T> {
     }
 }
 
-/// Multiplies `m` by `k` and `k` by `n` elements, where `size` is `[m, n, k]`. Each sum runs over the contracted dimension in
-/// order, whatever the other sizes are.
+/// Multiplies `m` by `k` and `k` by `n` elements, where `size` is `[m, n, k]`. Each sum adds the contracted dimension in order, whatever
+/// the other sizes.
 ///
 /// # Panics
-/// If an operand is shorter than the size says.
+/// If an operand is too short for `size`.
 pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
     let [m, n, k] = size;
     assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());

@@ -1,4 +1,4 @@
-//! Micro-kernels without vector instructions of our own: LLVM makes vectors of what the target has.
+//! Micro-kernels in plain Rust, which LLVM vectorises for the target.
 
 #![allow(unsafe_code)]
 

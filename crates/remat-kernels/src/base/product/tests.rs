@@ -1,6 +1,7 @@
 use super::*;
 
-/// Checks a micro-kernel: all numbers of rows and columns, written and added, packed, and with any strides. Elements beside the tile keep their values.
+/// Checks a micro-kernel for all numbers of rows and columns: written and added, packed, and with any strides. Elements outside of the tile
+/// keep their values.
 fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -> A, sum: fn(i32) -> A) {
     let (width, across) = (kernel.rows, kernel.columns);
     let value = |i: usize, k: usize, seed: usize| ((i * 7 + k * 3 + seed * 5) % 11) as i8 - 5;
@@ -54,7 +55,7 @@ fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -
     }
 }
 
-/// Checks the function of a micro-kernel for vectors that lie apart: all numbers of rows, pieces of every length, written and added.
+/// Checks the function of a micro-kernel for separate vectors: all numbers of rows, pieces of every length, written and added.
 fn check_apart<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
     let (width, lanes, across) = (kernel.rows, kernel.lanes, kernel.columns / kernel.lanes);
     assert!(across <= MOST_PIECES);
@@ -82,7 +83,7 @@ fn check_apart<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
                     expected[7 + first(j).1 + i * out_row + x] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
                 }
             }
-            // SAFETY: the panel has these positions, and there are as many elements and results.
+            // SAFETY: the panel has these positions, and the pieces and the result have these elements.
             unsafe { (kernel.apart)(rows, left.as_ptr(), pieces.as_ptr(), &offsets, (7, out_row), adds) };
             assert_eq!(out, expected, "{rows} rows of {k}, {len} lanes");
         }
@@ -110,7 +111,7 @@ fn check_segments<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
             }
             let segments = Segments { offsets: &offsets, len, row, group, column };
             let to = (out.as_mut_ptr(), out_row);
-            // SAFETY: the rows have these positions, the panel as many, and the result these rows.
+            // SAFETY: the rows and the panel have these positions, and the result these rows.
             unsafe { (kernel.segments)(rows, left.as_ptr(), segments, right.as_ptr(), to, adds) };
             assert_eq!(out, expected, "{rows} rows of {count} segments of {len}");
         }

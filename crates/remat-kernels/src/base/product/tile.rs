@@ -1,7 +1,7 @@
-//! The micro-kernel of numbers: a tile of sums in registers, for any vectors that have a fused multiplication and addition.
+//! The generic micro-kernel: a tile of sums in registers, for any vector type with a fused multiplication and addition.
 //!
-//! For each position of the contracted axis some vectors of the right operand are loaded, and one element after the other of the
-//! left operand is multiplied with all of them. With `M` rows of `N` vectors there are `N + M` loads for `N * M` operations.
+//! For each position of the contracted axis it loads some vectors of the right operand, and multiplies one element after the other of the
+//! left operand with all of them. With `M` rows of `N` vectors there are `N + M` loads for `N * M` operations.
 
 // Operands are read and sums are written through pointers.
 #![allow(unsafe_code)]
@@ -13,16 +13,16 @@ use std::ops::Range;
 use super::micro::{Ahead, Piece, ROWS_OF_GROUP, Segments};
 use crate::simd::{prefetch, prefetch_far};
 
-/// Positions by which elements of a right panel are fetched ahead into the first-level cache.
+/// How many positions ahead a right panel is prefetched into the first-level cache.
 const NEAR: usize = 8;
 
-/// Pointers for the most rows that a tile has.
+/// Most pointers to rows of a tile.
 const POINTERS: usize = 4;
 
-/// Calls in which the next right panel is fetched into the second-level cache.
+/// Calls over which the next right panel is prefetched into the second-level cache.
 pub(crate) const CALLS: usize = 4;
 
-/// Positions in which one cache line of what is packed next is fetched.
+/// Positions for each cache line that is prefetched of the memory that is packed next.
 pub(crate) const FETCH: usize = 16;
 
 /// A vector in a register. Functions that load or store take pointers that need not be aligned.
@@ -37,7 +37,7 @@ pub(super) trait Vector: Copy {
     /// One element in all lanes.
     unsafe fn splat(from: *const Self::Element) -> Self;
     unsafe fn load(from: *const Self::Element) -> Self;
-    /// The first `n` lanes, which alone need to be readable, and zeros.
+    /// The first `n` lanes, the rest zeros. Only these lanes need to be readable.
     unsafe fn load_first(n: usize, from: *const Self::Element) -> Self;
     unsafe fn store(self, to: *mut Self::Element);
     /// Stores the first `n` lanes.
@@ -59,12 +59,11 @@ fn row_of<T>(pointers: &[*const T; POINTERS], row: usize, i: usize) -> *const T 
     pointers[i / ROWS_OF_GROUP].wrapping_add(i % ROWS_OF_GROUP * row)
 }
 
-/// Multiplies `M` rows, which have these strides of rows and columns, and some columns in `N` vectors, of which the last may be
-/// cut, and writes the products or adds them. If `PACKED`, both operands are panels: the left one of `PANEL` rows, the right one of `N`
-/// vectors.
+/// Multiplies `M` rows, with these strides of rows and columns, and some columns in `N` vectors, the last of which may be partial. Writes
+/// the products, or adds them. If `PACKED`, both operands are panels: the left one of `PANEL` rows, the right one of `N` vectors.
 ///
 /// # Safety
-/// As [`StridedFn`](super::StridedFn); the function that it is inlined into is compiled for the instructions of the vector.
+/// As [`StridedFn`](super::StridedFn); the function into which this is inlined is compiled for the instructions of the vector.
 #[inline(always)]
 pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const PANEL: usize, const PACKED: bool>(
     [columns, positions]: [usize; 2],
@@ -79,7 +78,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     let [row, column] = if PACKED { [1, PANEL] } else { [row, column] };
     let right_row = if PACKED { N * V::LANES } else { right_row };
     let last = columns - (N - 1) * V::LANES;
-    // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
+    // SAFETY: all elements that are read and written are in the operands and in the result, as the caller promises.
     unsafe {
         let mut sums = [[V::zero(); N]; M];
         let mut pointers = row_pointers(left, ROWS_OF_GROUP * row);
@@ -90,7 +89,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
                 }
             }
         };
-        // Rows of the result are fetched a few at a time: loads of the operands would wait for many.
+        // Rows of the result are prefetched a few at a time: many would delay loads of the operands.
         let rows_together = if PACKED { M.div_ceil(positions.div_ceil(FETCH).max(1)) } else { M };
         let (mut fetched, mut left_over) = (0, positions);
         while left_over > 0 {
@@ -140,11 +139,11 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     }
 }
 
-/// Multiplies `M` rows of a packed left panel of `PANEL` rows and vectors of the right operand that lie apart: as
+/// Multiplies `M` rows of a packed left panel of `PANEL` rows and separate vectors of the right operand. See
 /// [`ApartFn`](super::micro::ApartFn).
 ///
 /// # Safety
-/// As there; the function that it is inlined into is compiled for the instructions of the vector.
+/// As there; the function into which this is inlined is compiled for the instructions of the vector.
 #[inline(always)]
 pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, const PANEL: usize>(
     mut left: *const V::Element,
@@ -153,7 +152,7 @@ pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, c
     (row, out_row): (usize, usize),
     adds: bool,
 ) {
-    // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
+    // SAFETY: all elements that are read and written are in the operands and in the result, as the caller promises.
     unsafe {
         let mut from = [left; N];
         for (j, from) in from.iter_mut().enumerate() {
@@ -190,11 +189,11 @@ pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, c
     }
 }
 
-/// Multiplies `M` rows of a left operand of segments and a panel of `N` vectors: as [`SegmentsFn`](super::micro::SegmentsFn). Offsets of
+/// Multiplies `M` rows of a left operand of segments and a panel of `N` vectors. See [`SegmentsFn`](super::micro::SegmentsFn). Offsets of
 /// single positions would need the address of each row in a register.
 ///
 /// # Safety
-/// As there; the function that it is inlined into is compiled for the instructions of the vector.
+/// As there; the function into which this is inlined is compiled for the instructions of the vector.
 #[inline(always)]
 pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize>(
     left: *const V::Element,
@@ -205,7 +204,7 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
 ) {
     const { assert!(M <= POINTERS * ROWS_OF_GROUP) };
     let Segments { offsets, len, row, group, column } = segments;
-    // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
+    // SAFETY: all elements that are read and written are in the operands and in the result, as the caller promises.
     unsafe {
         for i in 0..M {
             for j in 0..N {
@@ -241,13 +240,13 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
     }
 }
 
-/// Multiplies and adds in registers, as often as [`multiply`] does for as many positions, and gives the number of multiplications.
+/// Multiplies and adds in registers, as often as [`multiply`] does for this many positions, and returns the number of multiplications.
 ///
 /// # Safety
-/// The function that it is inlined into is compiled for the instructions of the vector.
+/// The function into which this is inlined is compiled for the instructions of the vector.
 #[inline(always)]
 pub(super) unsafe fn registers<V: Vector, const M: usize, const N: usize>(positions: usize, one: &V::Element) -> usize {
-    // SAFETY: as the caller promises; the element is one to read.
+    // SAFETY: as the caller promises; the element is valid for reading.
     unsafe {
         let x = V::splat(black_box(one));
         let mut sums = [[V::zero(); N]; M];
@@ -268,8 +267,8 @@ pub(super) unsafe fn registers<V: Vector, const M: usize, const N: usize>(positi
     positions * M * N * V::LANES
 }
 
-/// Defines a micro-kernel: a static of this name, for elements and vectors of these types, compiled for the target features, with
-/// at most as many rows and vectors as the numbers after the lists say; the lists have the smaller numbers.
+/// Defines a micro-kernel: a static of this name, for elements and vectors of these types, compiled for the target features. The numbers
+/// after the lists are the most rows and vectors of a tile; the lists have the smaller numbers.
 macro_rules! micro_kernel {
     (
         $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::tile::{Vector, micro_kernel};
 
-/// A vector whose lanes are chosen by a mask in a mask register.
+/// A vector with a mask register that selects lanes.
 macro_rules! avx512 {
     (
         $vector:ident $element:ident $lanes:literal $mask:ident: $zero:ident $splat:ident $load:ident $load_mask:ident $store:ident
@@ -62,7 +62,7 @@ avx512! {
     _mm512_mask_storeu_pd _mm512_add_pd _mm512_fmadd_pd
 }
 
-/// A vector whose lanes are chosen by the signs of a vector of integers.
+/// A vector with lanes selected by the signs of a vector of integers.
 macro_rules! avx2 {
     (
         $vector:ident $element:ident $lanes:literal $signs:expr; $zero:ident $splat:ident $load:ident $load_mask:ident $store:ident

@@ -1,12 +1,11 @@
 //! The cotangents of queries, keys, values and bias.
 //!
-//! A task has the queries that share a head of keys. It goes through them a few blocks at a time, and for these through the
-//! blocks of keys: it computes the weights again, from the scores and the logarithms of their sums of exponentials, and the
-//! cotangents of the scores. The cotangents of queries are sums over the blocks of keys and are written at once; those of keys
-//! and values are summed in scratch memory. Where there are few heads, the blocks of queries are dealt out to several tasks,
-//! whose sums are added in their order.
+//! A task has the queries that share a key head. It takes a few blocks of queries at a time, and for them goes through the blocks of keys.
+//! It computes the weights again, from the scores and the logsumexp, and then the cotangents of the scores. The cotangents of queries are
+//! sums over the blocks of keys and are written at once. Those of keys and values are summed in scratch memory. Where there are few heads,
+//! the blocks of queries are split among several tasks, whose sums are added in order.
 
-// Tasks write rows of their own.
+// Each task writes its own rows.
 #![allow(unsafe_code)]
 
 use remat_ir::{DType, DotProductAttentionCotangent};
@@ -38,11 +37,10 @@ pub(super) fn kernel(
     Box::new(Backward { dtype, operands, wanted: op.cotangents, bias, parts })
 }
 
-/// The least number of tasks, if there are queries for as many. Each has sums of its own, so that more of them take
-/// more memory.
+/// Fewest tasks, if there are enough queries. Each task has its own sums, so that more tasks take more memory.
 const TASKS: usize = 8;
 
-/// How many tasks have the queries of one head of keys.
+/// How many tasks share the queries of a key head.
 fn parts(problem: &Problem) -> usize {
     let sizes = &problem.sizes;
     let heads = (sizes.batch * sizes.key_heads).max(1);
@@ -60,7 +58,7 @@ struct Backward {
     parts: usize,
 }
 
-/// Where the cotangents that are wanted are written.
+/// The outputs for the wanted cotangents.
 struct Outs<'a, D> {
     query: Option<DisjointMut<'a, D>>,
     key: Option<DisjointMut<'a, D>>,
@@ -79,7 +77,7 @@ impl Kernel for Backward {
 }
 
 impl Backward {
-    /// The number of heads of keys in the whole batch.
+    /// The number of key heads in the whole batch.
     fn heads(&self) -> usize {
         self.operands.problem.sizes.batch * self.operands.problem.sizes.key_heads
     }
@@ -89,7 +87,7 @@ impl Backward {
         Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
     }
 
-    /// Elements of the sums over the queries: the cotangents of the keys of a head, and those of its values.
+    /// Elements of the sums over the queries: the cotangents of a head's keys, and those of its values.
     fn sums_len(&self) -> [usize; 2] {
         let sizes = &self.operands.problem.sizes;
         // Products write whole panels of keys.
@@ -97,12 +95,12 @@ impl Backward {
         [keys * row_width(sizes.features), keys * row_width(sizes.value_features)]
     }
 
-    /// Where the sums begin in the scratch memory of a task.
+    /// Where the sums begin in a task's scratch memory.
     fn sums_start(&self) -> usize {
         self.operands.workspace_len() + RUN * self.operands.queries_len()
     }
 
-    /// Elements of the scratch memory of a task.
+    /// Elements of a task's scratch memory.
     fn piece_len(&self) -> usize {
         let own = self.sums_start() + self.sums_len().iter().sum::<usize>();
         if self.bias.is_some() { own.max(bias::piece_len(&self.operands)) } else { own }
@@ -148,8 +146,7 @@ impl Backward {
         });
     }
 
-    /// Goes through the blocks of queries of a part of a group: writes their cotangents, and leaves the sums over them in the
-    /// scratch memory.
+    /// Goes through the blocks of queries of a part of a group: writes their cotangents, and leaves the sums over them in scratch memory.
     fn task<D: Float>(
         &self,
         head: usize,
@@ -165,7 +162,7 @@ impl Backward {
         value_sums.fill(D::Wide::ZERO);
         let mut space = self.operands.workspace(&mut scratch);
         let group = self.group(head);
-        // Dealt out one by one, since under a causal mask the later ones are more work.
+        // Assigned one by one, since under a causal mask the later blocks are more work.
         for run in (part..group.runs()).step_by(self.parts) {
             self.run_of_blocks(&group, run, from, outs, &mut space, scratch, [key_sums, value_sums]);
         }
@@ -254,7 +251,7 @@ impl Backward {
             let Some(out) = out else { continue };
             for key in first..first + keys {
                 let row = (group.batch * sizes.keys + key) * sizes.key_heads + group.key_head;
-                // SAFETY: these keys of this head are written by this call alone.
+                // SAFETY: only this call writes these keys of this head.
                 let row = unsafe { out.slice(row * features, features) };
                 let sums = &pieces[sums + key * row_width(features)..];
                 if self.parts == 1 {

@@ -1,9 +1,9 @@
 //! The cotangent of the bias: the sums of the cotangents of the scores over the dimensions in which it has size 1.
 //!
-//! A task has a part of the bias, and goes through all scores that this part was added to. The cotangents of the scores are
-//! computed once more for it: a bias that is learned is rare, and nothing else has to care for it.
+//! A task has a part of the bias, and goes through all scores to which this part was added. The cotangents of the scores are computed a
+//! second time here: learned biases are rare, and this keeps the other cotangents simple.
 
-// Tasks write parts of their own.
+// Each task writes its own parts.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::base::product::Float;
 use crate::number::Number;
 use crate::threads::Threads;
 
-/// Elements of the scratch memory of a task.
+/// Elements of a task's scratch memory.
 pub(super) fn piece_len(operands: &Differentiated) -> usize {
     operands.workspace_len() + operands.queries_len() + KEYS * QUERIES
 }
@@ -60,8 +60,8 @@ pub(super) fn bias_cotangents<D: Float>(
     });
 }
 
-/// Sums the cotangents of the scores of batch elements, heads, blocks of queries and blocks of keys, keeping the positions in
-/// a block of keys and of queries apart or not.
+/// Sums the cotangents of the scores over batch elements, heads, blocks of queries and blocks of keys. The positions in a block of keys,
+/// and in a block of queries, are summed or kept apart.
 fn sum_scores<D: Float>(
     operands: &Differentiated,
     from: &AllElements<'_, D>,

@@ -1,11 +1,12 @@
-//! Attention of few queries to many keys, as when a decoder writes one token at a time.
+//! Attention of few queries to many keys, as when a decoder generates one token at a time.
 //!
-//! Keys and values are read once, block by block. A tile of the general kernel has columns for sixteen queries at least; here each query
-//! has its products alone, a row of features at a time. Blocks that the mask hides are not read, so that a cache costs what is in it.
+//! Keys and values are read once, block by block. A tile of the general kernel has columns for at least sixteen queries; here each query
+//! has its own products, one row of features at a time. Blocks that the mask hides are not read, so that the cost depends on the filled
+//! part of a cache.
 //!
-//! A long cache is cut into parts of [`PART`] keys, which are tasks of their own, so that all threads read it. What they found is put
-//! together in the order of the keys: results depend on the number of keys, and not on that of threads. Source: Dao, Haziza, Massa and Sizov,
-//! "Flash-Decoding for long-context inference", 2023.
+//! A long cache is cut into parts of [`PART`] keys, each a task, so that all threads read it. The results of the parts are combined in the
+//! order of the keys, and depend on the number of keys, not on the number of threads. Source: Dao, Haziza, Massa and Sizov, "Flash-Decoding
+//! for long-context inference", 2023.
 
 use std::ops::Range;
 
@@ -18,16 +19,16 @@ use crate::kernels::matmul::dots;
 use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
-/// Most queries of a head of keys, of all heads that share it, for which it pays.
+/// Most queries of a key head, over all heads that share it, for which this pays.
 pub(super) const QUERIES_AT_MOST: usize = 8;
 
-/// Keys of a part, a multiple of a block: many times what it costs to put parts together.
+/// Keys of a part, a multiple of a block, so that computing a part costs many times what combining costs.
 pub(super) const PART: usize = 8 * KEYS;
 
-/// Parts in which the next block is fetched.
+/// The number of parts in which the next block is prefetched.
 const _: () = assert!(RUN == 4);
 
-/// What a task works on.
+/// The workspace of a task.
 pub(super) struct Workspace<'a, T> {
     /// The queries times their factor, row by row.
     pub(super) query: &'a mut [T],
@@ -37,7 +38,7 @@ pub(super) struct Workspace<'a, T> {
     pub(super) scores: &'a mut [T],
 }
 
-/// Computes the sums of the values of some keys for all queries of a group, which are one block, and what is known of these.
+/// Computes, for all queries of a group, which are one block, the sums of the values of some keys, and their softmax state.
 pub(super) fn attend<D: Float>(
     problem: &Problem,
     group: &Group,
@@ -57,7 +58,7 @@ pub(super) fn attend<D: Float>(
         if problem.is_hidden(&tile, from) {
             continue;
         }
-        // The next block is fetched between the steps of this one, a few rows at a time, so that there is always memory on its way.
+        // The next block is prefetched between the steps of this one, a few rows at a time, so that loads are always in flight.
         let fetch = |i: usize| {
             if first + KEYS < visible {
                 problem.prefetch(group, first + KEYS, i, from);
@@ -78,7 +79,7 @@ pub(super) fn attend<D: Float>(
     state
 }
 
-/// What is known of some parts of the keys, for each query of a group: the maximum, the sum of exponentials, and the sums of values.
+/// The results of some parts of the keys, for each query of a group: the maximum, the sum of exponentials, and the sums of values.
 pub(super) struct Found<'a, T> {
     found: &'a mut [T],
     queries: usize,
@@ -90,7 +91,7 @@ impl<'a, T: Real> Found<'a, T> {
         Found { found, queries }
     }
 
-    /// Keeps what was found for a part.
+    /// Stores the results of a part.
     pub(super) fn keep(&mut self, state: &State<T>, sums: &[T]) {
         let [of_maximum, rest] = split(self.found, self.queries);
         let [of_sum, of_values] = split(rest, self.queries);
@@ -99,7 +100,7 @@ impl<'a, T: Real> Found<'a, T> {
         of_values.copy_from_slice(sums);
     }
 
-    /// Puts parts together. The sums are left in the memory of the first part.
+    /// Combines the parts. The sums are left in the memory of the first part.
     pub(super) fn put_together(self, parts: usize) -> (State<T>, &'a [T]) {
         let (queries, len) = (self.queries, self.found.len() / parts);
         let width = (len - 2 * queries) / queries.max(1);
@@ -128,23 +129,23 @@ impl<'a, T: Real> Found<'a, T> {
     }
 }
 
-/// The first numbers and the others.
+/// The first `len` numbers, and the others.
 fn split<T>(numbers: &mut [T], len: usize) -> [&mut [T]; 2] {
     numbers.split_at_mut(len).into()
 }
 
-/// Parts of the keys.
+/// The number of parts of the keys.
 pub(super) fn parts(problem: &Problem) -> usize {
     problem.sizes.keys.div_ceil(PART).max(1)
 }
 
-/// Numbers that are kept of a part.
+/// Numbers that are stored for a part.
 pub(super) fn found_len(problem: &Problem) -> usize {
     let queries = problem.sizes.queries * problem.sizes.group();
     queries * (2 + row_width(problem.sizes.value_features))
 }
 
-/// Numbers that [`attend`] works with, for queries, sums, rows of keys and of values, and scores.
+/// Numbers in the workspace of [`attend`]: queries, sums, rows of keys and of values, and scores.
 pub(super) fn workspace_lens(problem: &Problem) -> [usize; 5] {
     let [features, value_features] = [problem.sizes.features, problem.sizes.value_features].map(row_width);
     let queries = problem.sizes.queries * problem.sizes.group();
@@ -152,7 +153,7 @@ pub(super) fn workspace_lens(problem: &Problem) -> [usize; 5] {
 }
 
 multiversion! {
-    /// Adds to the sums of each query, times its factor, rows of values times its weights.
+    /// Scales the sums of each query by its factor, and adds rows of values times the query's weights.
     fn gather<T: Real>(values: &[T], weights: &[T], factors: &[T], size: [usize; 3], sums: &mut [T]) {
         let [count, _, width] = size;
         for (j, &factor) in factors.iter().enumerate() {

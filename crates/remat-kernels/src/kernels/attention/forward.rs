@@ -1,10 +1,10 @@
-//! The attention itself.
+//! The forward kernel of attention.
 //!
-//! A task has some blocks of queries and goes through the blocks of keys, with the maximum of the scores of each query so far, the sum
-//! of the exponentials and the sum of the values, which are scaled down where a larger score turns up. Source: Milakov and
-//! Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
+//! A task has some blocks of queries and goes through the blocks of keys. For each query it keeps the maximum of the scores so far, the sum
+//! of the exponentials, and the sum of the values, which are scaled down when a larger score comes. Source: Milakov and Gimelshein, "Online
+//! normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
 
-// Tasks write rows of their own.
+// Each task writes its own rows.
 #![allow(unsafe_code)]
 
 use remat_ir::{DType, DotProductAttention};
@@ -39,11 +39,11 @@ pub(super) fn kernel(
 struct Forward {
     dtype: DType,
     problem: Problem,
-    /// Whether there are as few queries as [`few`] takes.
+    /// Whether the queries are few enough for [`few`].
     has_few: bool,
 }
 
-/// What a task works on.
+/// The workspace of a task.
 struct Workspace<'a, T> {
     products: Products<'a>,
     /// For each block the queries, times their factor, as columns.
@@ -54,13 +54,13 @@ struct Workspace<'a, T> {
     scores: &'a mut [T],
 }
 
-/// What is known of each query of a block so far.
+/// The softmax state of each query of a block so far.
 #[derive(Clone, Copy)]
 pub(super) struct State<T> {
     pub(super) maximum: PerQuery<T>,
     /// The sum of the exponentials of the scores less the maximum.
     pub(super) sum: PerQuery<T>,
-    /// What the sums before the last block are multiplied by.
+    /// The factor for the sums before the last block.
     pub(super) factor: PerQuery<T>,
 }
 
@@ -75,7 +75,7 @@ impl Kernel for Forward {
 }
 
 impl Forward {
-    /// Numbers that are kept of all parts of the keys, where there are few queries and several parts: some cache lines.
+    /// Numbers that are stored for all parts of the keys, where there are few queries and several parts: some cache lines.
     fn found_len(&self) -> usize {
         let sizes = &self.problem.sizes;
         match if self.has_few { few::parts(&self.problem) } else { 1 } {
@@ -153,7 +153,7 @@ impl Forward {
             if parts == 1 {
                 return self.write(&block, &state, space.sums, means, logsumexp);
             }
-            // SAFETY: each part of each group is one task's.
+            // SAFETY: each part of each group belongs to one task.
             let found = unsafe { kept.slice(task * len, len) };
             few::Found::new(found, queries).keep(&state, space.sums);
         });
@@ -231,7 +231,7 @@ impl Forward {
         for i in 0..block.len {
             let (head, position) = block.query(i);
             let first = ((block.group.batch * sizes.queries + position) * sizes.heads + head) * features;
-            // SAFETY: each query is in one block only, and has this row for itself.
+            // SAFETY: each query is in one block only, and has its own row.
             let row = unsafe { means.slice(first, features) };
             write_row(&rows[i * width..], factors[i], row);
             let row = (block.group.batch * sizes.heads + head) * sizes.queries + position;
@@ -247,7 +247,7 @@ impl<T: Real> State<T> {
     }
 }
 
-/// What is subtracted from the scores: nothing where all of them are negative infinity.
+/// The number that is subtracted from the scores: 0 where all scores are negative infinity.
 #[inline(always)]
 pub(super) fn shift<T: Real>(maximum: T) -> T {
     if maximum == T::BOTTOM { T::ZERO } else { maximum }
@@ -286,11 +286,11 @@ multiversion! {
 }
 
 multiversion! {
-    /// What the sums of values are multiplied by, and the logarithms of the sums of exponentials.
+    /// Computes the factor for the sums of values, and the logarithms of the sums of exponentials.
     fn normalize<T: Real>(state: &State<T>, factors: &mut PerQuery<T>, logarithms: &mut PerQuery<T>) {
         let State { maximum, sum, .. } = state;
         for (((&maximum, &sum), factor), logarithm) in maximum.iter().zip(sum).zip(factors).zip(logarithms) {
-            // The sum is at least 1 where there is a key, and 0 where there is none.
+            // The sum is at least 1 where there is a key, and 0 where there is no key.
             *factor = T::ONE / if sum < T::ONE { T::ONE } else { sum };
             *logarithm = sum.ln() + shift(maximum);
         }

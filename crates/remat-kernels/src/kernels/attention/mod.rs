@@ -1,13 +1,13 @@
-//! Attention and its derivatives, tile by tile: the matrix of scores is never held.
+//! Attention and its derivatives, tile by tile: the matrix of scores is never stored.
 //!
-//! The scores of a block of queries and a block of keys are computed, used and forgotten. The forward kernel keeps the results
-//! and one number per query, the logarithm of its sum of exponentials; the backward kernel computes the scores again from
-//! that. Tiles that the causal mask forbids are skipped. Source: Dao et al., "FlashAttention: fast and memory-efficient exact
-//! attention with IO-awareness", 2022; Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning",
-//! 2023.
+//! The scores of a block of queries and a block of keys are computed, used and dropped. The forward kernel keeps the results and one number
+//! per query, the logarithm of its sum of exponentials. The backward kernel computes the scores again from that. Tiles that the causal mask
+//! hides are skipped. Source: Dao et al., "FlashAttention: fast and memory-efficient exact attention with IO-awareness", 2022; Dao,
+//! "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
 //!
-//! Operands may have any strides; f16 and bf16 are widened when a tile is loaded, and everything is computed in f32, or f64 for
-//! f64; where the CPU has a unit for bf16, their products are computed there ([`products`]). The tangent has no kernel: it is computed by its definition.
+//! Operands may have any strides. f16 and bf16 are widened when a tile is loaded, and everything is computed in f32, or in f64 for f64.
+//! Where the CPU has a unit for bf16, products of bf16 are computed there ([`products`]). The tangent has no kernel: it is computed by its
+//! definition.
 
 mod backward;
 mod bias;

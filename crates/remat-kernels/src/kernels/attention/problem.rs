@@ -1,4 +1,4 @@
-//! What the kernels of attention share: the operands and how scores come of them.
+//! The operands of an attention, which its kernels share, and the computation of scores.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::interface::{Layout, Source};
 use crate::number::{Number, Real};
 use crate::simd::{CACHE_LINE, multiversion, prefetch_far};
 
-/// The operands of an attention, which are the first ones of its derivatives.
+/// The operands of an attention, which are the first operands of its derivatives too.
 pub(super) struct Problem {
     pub(super) sizes: AttentionSizes,
     pub(super) scale: f64,
@@ -24,7 +24,7 @@ pub(super) struct Problem {
     pub(super) query: Offsets,
     pub(super) key: Offsets,
     pub(super) value: Offsets,
-    /// Which operand, and where its elements are.
+    /// The index of the operand, and the offsets of its elements.
     pub(super) bias: Option<(usize, Offsets)>,
     pub(super) mask: Option<(usize, Offsets)>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Rows<'a, T> {
 }
 
 impl Problem {
-    /// The problem for operands with these layouts, which the operation takes, of bf16 if there is a unit.
+    /// The problem for operands with these layouts, which the operation accepts; if there is a unit, operands are bf16.
     pub(super) fn new(op: &DotProductAttention, layouts: &[Layout], unit: Option<Unit>) -> Problem {
         let operands = op.operands(layouts);
         let (query, key, value) = (&operands.query.shape, &operands.key.shape, &operands.value.shape);
@@ -129,8 +129,8 @@ impl Problem {
         starts
     }
 
-    /// Fetches part `i` of [`RUN`] of the keys and values from `first` on, which are loaded next, into the second-level cache: a few rows beside
-    /// each tile, whose products hide the wait.
+    /// Prefetches part `i` of [`RUN`] of the keys and values from `first` on, which are loaded next, into the second-level cache: a few
+    /// rows with each tile, whose products hide the latency.
     pub(super) fn prefetch<D>(&self, group: &Group, first: usize, i: usize, from: &Elements<'_, D>) {
         const PART: usize = KEYS / RUN;
         for key in (first + i * PART..self.sizes.keys).take(PART) {
@@ -159,12 +159,12 @@ impl Problem {
         }
     }
 
-    /// What queries are multiplied by when they are loaded: the scale, but for a unit, for which they have to stay bf16.
+    /// The factor for queries when they are loaded: the scale; or 1 with a unit, for which they must stay bf16.
     pub(super) fn query_factor<T: Real>(&self) -> T {
         if self.unit.is_some() { T::ONE } else { T::from_f64(self.scale) }
     }
 
-    /// What a unit's products with queries are multiplied by instead.
+    /// The factor for a unit's products with queries, instead.
     pub(super) fn product_factor<T: Real>(&self) -> T {
         if self.unit.is_some() { T::from_f64(self.scale) } else { T::ONE }
     }
@@ -174,7 +174,7 @@ impl Problem {
         Products::len(self.unit, self.sizes.features.max(self.sizes.value_features))
     }
 
-    /// Begins to multiply, with the beginning of scratch memory.
+    /// Starts multiplying, with memory from the beginning of scratch memory.
     pub(super) fn products<'a, T: Real>(&self, scratch: &mut &'a mut [T]) -> Products<'a> {
         Products::new(self.unit, self.sizes.features.max(self.sizes.value_features), scratch)
     }
@@ -208,7 +208,7 @@ impl Problem {
         tile.hide_later(scores);
     }
 
-    /// Whether no query of a tile attends to a key of it, so that it need not be computed.
+    /// Whether no query of a tile attends to any of its keys, so that the tile is skipped.
     pub(super) fn is_hidden<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>) -> bool {
         let mask = self.mask.as_ref();
         tile.keys == 0 || mask.is_some_and(|(_, offsets)| !any_score(tile, offsets, |offset| from.mask[offset]))

@@ -1,12 +1,13 @@
-//! The products of tiles: in the type that everything is computed in, or of bf16 on the unit that the CPU has for them.
+//! The products of tiles: in the type in which everything is computed, or in bf16 on the CPU's unit for it.
 //!
-//! For a unit, rows of features are packed when they are loaded, once for all tiles that they are in, as operands of each product that they
-//! take part in; packed operands take the memory of the rows. Queries, keys, values and cotangents of the results are bf16 as
-//! they are; the weights and the cotangents of the scores are rounded tile by tile, by half a unit in their last place. Sums stay f32, the sums of
-//! the exponentials too, which are those of the weights before they are rounded. All keys of a panel take part in a product, those that no
-//! query looks at with weights of zero: if one of them is not finite, so are the results, as the definition has it. Panels that no query looks at are left out.
+//! For a unit, rows of features are packed when they are loaded, once for all tiles that they are in. They are packed for each product in
+//! which they are operands, and packed operands take the memory of the rows. Queries, keys, values and cotangents of the results are bf16
+//! already. The weights and the cotangents of the scores are rounded tile by tile, by half a unit in the last place. Sums stay f32; so do
+//! the sums of the exponentials, which are those of the weights before rounding. All keys of a panel take part in a product, and keys that
+//! no query attends to have weights of zero: if such a key is not finite, neither are the results, as in the definition. Panels to which no
+//! query attends are left out.
 
-// A type that is f32 is known to be one when the program runs.
+// Whether a generic type is f32 is checked at run time.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -21,10 +22,10 @@ use crate::number::rounding::round_to_bf16;
 use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
-/// Positions, of queries or keys, that packed operands have: zeros where a tile has fewer.
+/// Positions of queries or keys in packed operands. Tiles with fewer positions are padded with zeros.
 const POSITIONS: usize = if QUERIES > KEYS { QUERIES } else { KEYS };
 
-/// Both forms of rows of features fit in their memory if positions are whole panels and whole groups.
+/// Both forms of rows of features fit in their memory if positions fill whole panels and whole groups.
 const _: () = assert!(POSITIONS.is_multiple_of(PANEL) && u16::PER_GROUP == PANEL && KEYS == QUERIES);
 
 /// How a task multiplies tiles.
@@ -41,17 +42,17 @@ struct Narrow<'a> {
     weights: &'a mut [f32],
 }
 
-/// The numbers of tiles as f32, which they are where there is a unit.
+/// The numbers of tiles as f32, which is their type where there is a unit.
 fn floats<T: Element>(numbers: &[T]) -> &[f32] {
     assert_eq!(T::DTYPE, DType::F32);
     // SAFETY: only f32 has this dtype (checked).
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-/// The bits of elements that are bf16, which they are where there is a unit.
+/// The bits of bf16 elements, which is their type where there is a unit.
 fn elements<D: Element>(elements: &[D]) -> &[u16] {
     assert_eq!(D::DTYPE, DType::Bf16);
-    // SAFETY: only bf16 has this dtype (checked), which is its bits.
+    // SAFETY: only bf16 has this dtype (checked), and its representation is its bits.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), elements.len()) }
 }
 
@@ -62,28 +63,28 @@ fn floats_mut<T: Element>(numbers: &mut [T]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
-/// Groups of so many elements along the contracted dimension.
+/// The number of groups of this many elements along the contracted dimension.
 fn groups(elements: usize) -> usize {
     elements.div_ceil(u16::PER_GROUP)
 }
 
-/// Numbers of scratch memory of one packed operand with this many features, whichever of positions and features is contracted.
+/// Numbers of scratch memory for a packed operand with this many features, whether positions or features are contracted.
 fn packed_len(features: usize) -> usize {
     POSITIONS / PANEL * groups(features) * GROUP
 }
 
-/// Numbers of scratch memory for rounded rows of tiles with this many features at most, and for packed weights.
+/// Numbers of scratch memory for rounded rows of tiles with at most this many features, and for packed weights.
 fn narrow_lens(features: usize) -> [usize; 2] {
     [POSITIONS * row_width(features).max(QUERIES) / 2, packed_len(POSITIONS)]
 }
 
 impl<'a> Products<'a> {
-    /// Numbers of scratch memory for tiles with this many features at most.
+    /// Numbers of scratch memory for tiles with at most this many features.
     pub(super) fn len(unit: Option<Unit>, features: usize) -> usize {
         unit.map_or(0, |_| narrow_lens(features).iter().sum())
     }
 
-    /// Begins to multiply, with the beginning of scratch memory.
+    /// Starts multiplying, with memory from the beginning of scratch memory.
     pub(super) fn new<T: Element>(unit: Option<Unit>, features: usize, scratch: &mut &'a mut [T]) -> Products<'a> {
         let narrow = unit.map(|unit| {
             let [rounded, weights] = narrow_lens(features).map(|len| floats_mut(take(scratch, len)));
@@ -94,7 +95,7 @@ impl<'a> Products<'a> {
         Products { narrow }
     }
 
-    /// Loads rows of keys or values that begin at `starts`, as what [`times`](Products::times) and [`gather`](Products::gather) take.
+    /// Loads rows of keys or values that begin at `starts`, in the form for [`times`](Products::times) and [`gather`](Products::gather).
     pub(super) fn load_rows<D: Float>(
         &mut self,
         from: &[D],
@@ -110,8 +111,8 @@ impl<'a> Products<'a> {
         narrow.pack_rounded(features, Side::Left, positions, columns);
     }
 
-    /// Loads rows of queries that begin at `starts`, times a factor, as what [`scatter`](Products::scatter) and [`times`](Products::times) take. On a
-    /// unit the factor is 1.
+    /// Loads rows of queries that begin at `starts`, times a factor, in the form for [`scatter`](Products::scatter) and
+    /// [`times`](Products::times). On a unit the factor is 1.
     pub(super) fn load_columns<D: Float>(
         &mut self,
         from: &[D],
@@ -129,8 +130,8 @@ impl<'a> Products<'a> {
         narrow.pack_rounded(features, Side::Right, floats_mut(columns), floats_mut(rows));
     }
 
-    /// Makes rows of queries, or of cotangents of their results, what [`scatter`](Products::scatter) takes, and `columns` what
-    /// [`times`](Products::times) does.
+    /// Brings rows of queries, or of cotangents of their results, into the form for [`scatter`](Products::scatter), and `columns` into the
+    /// form for [`times`](Products::times).
     pub(super) fn prepare_columns<T: Real>(&mut self, rows: &mut [T], features: usize, columns: &mut [T]) {
         match &mut self.narrow {
             Some(narrow) => {
@@ -141,7 +142,7 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Products of rows of keys (or values) and columns of queries: a tile of them.
+    /// Products of rows of keys (or values) and columns of queries, for a tile.
     pub(super) fn times<T: Accumulator>(
         &mut self,
         tile: &Tile,
@@ -222,12 +223,12 @@ impl<'a> Products<'a> {
 }
 
 impl Narrow<'_> {
-    /// Rounds the first rows and columns of a tile, of whole rows of the given width, and puts zeros in place of the others.
+    /// Rounds the first rows and columns of a tile with whole rows of the given width, and pads it with zeros.
     fn round(&mut self, from: &[f32], size: [usize; 2], width: usize) {
         round(from, size, width, &mut self.rounded[..POSITIONS * width]);
     }
 
-    /// Packs rows of features that were rounded: with features contracted, and with positions contracted.
+    /// Packs rows of rounded features, with features contracted, with positions contracted, or both.
     fn pack_rounded(&mut self, features: usize, side: Side, by_feature: &mut [f32], by_position: &mut [f32]) {
         let width = row_width(features);
         let elements = &self.rounded[..POSITIONS * width];
@@ -240,9 +241,9 @@ impl Narrow<'_> {
         pack(columns, width, POSITIONS, side, words(by_position), groups(POSITIONS) * GROUP);
     }
 
-    /// Multiplies the panels of `m` rows with those of `n` columns, where `size` is `[m, n, groups]` of the operands, and writes the sums, or adds
-    /// to them. `part` gives the groups that are multiplied of a panel of rows and one of columns; `None` leaves the sums as they are. Whole panels are written, those that zeros
-    /// fill too.
+    /// Multiplies the panels of `m` rows with those of `n` columns, where `size` is `[m, n, groups]` of the operands, and writes the sums,
+    /// or adds to them. `part` gives the groups to multiply for a panel of rows and one of columns; `None` leaves the sums unchanged. Whole
+    /// panels are written, including their padding.
     fn multiply(
         &self,
         [m, n, groups]: [usize; 3],
@@ -266,7 +267,7 @@ impl Narrow<'_> {
 }
 
 multiversion! {
-    /// Copies rows of `features` elements that begin at `starts` to rows of whole panels of as many positions as a tile has. Zeros fill them.
+    /// Copies rows of `features` elements that begin at `starts` to rows of whole panels, for all positions of a tile, padded with zeros.
     fn copy_elements(from: &[u16], rows: (&[isize], isize), features: usize, to: &mut [u16]) {
         let ((starts, stride), width) = (rows, row_width(features));
         if width == 0 {
@@ -289,7 +290,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// Rounds the first rows and columns of a tile of rows of this width to bf16, and puts zeros in place of the others.
+    /// Rounds the first rows and columns of a tile with rows of this width to bf16, and pads it with zeros.
     fn round(from: &[f32], size: [usize; 2], width: usize, to: &mut [u16]) {
         let [rows, columns] = size;
         for (i, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
@@ -302,14 +303,14 @@ multiversion! {
     }
 }
 
-/// Where a tile of 16 rows (of a right operand: columns) and a group of a packed tile of weights begins, in words.
+/// The offset in words of a tile of 16 rows (of a right operand: columns) and a group in a packed tile of weights.
 #[inline(always)]
 fn packed_at(tile: usize, group: usize) -> usize {
     const TILES: usize = PANEL / COLUMNS;
     (tile / TILES * (POSITIONS / PANEL) + group) * GROUP + tile % TILES * (GROUP / TILES)
 }
 
-/// A vector of queries of a row of weights, with zeros from query `queries` on, as the bits of bf16 in the upper halves.
+/// A vector of queries from a row of weights, with zeros from query `queries` on, as bf16 in the upper halves of words.
 #[inline(always)]
 fn rounded(row: &[f32; QUERIES], first: usize, queries: usize) -> [u32; COLUMNS] {
     let mut bits = row.as_chunks::<COLUMNS>().0[first / COLUMNS].map(|x| round_to_bf16(x).to_bits());
@@ -320,8 +321,8 @@ fn rounded(row: &[f32; QUERIES], first: usize, queries: usize) -> [u32; COLUMNS]
 }
 
 multiversion! {
-    /// Rounds and packs the weights of a tile of `size` keys and queries as a right operand, of which the queries are the columns: as
-    /// [`pack`] does, in one pass.
+    /// Rounds and packs the weights of a tile of `size` keys and queries as a right operand, whose columns are the queries. Does the same
+    /// as [`pack`], in one pass.
     fn pack_columns(weights: &[f32], size: [usize; 2], to: &mut [u32]) {
         const PAIRS: usize = u16::PER_GROUP / 2;
         let [keys, queries] = size;
@@ -339,7 +340,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// As [`pack_columns`], as a left operand, of which the keys are the rows.
+    /// As [`pack_columns`], as a left operand, whose rows are the keys.
     fn pack_rows(weights: &[f32], size: [usize; 2], to: &mut [u16]) {
         let [keys, queries] = size;
         for (key, row) in weights.as_chunks::<QUERIES>().0.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The cotangents of the scores of a tile, `dS` in the papers: all other cotangents are products with them.
+//! The cotangents of the scores of a tile, `dS` in the papers. All other cotangents are products with them.
 
 use super::forward::shift;
 use super::problem::{Elements, Problem, Rows, take};
@@ -12,7 +12,7 @@ use crate::simd::multiversion;
 /// The operands of the cotangents of an attention.
 pub(super) struct Differentiated {
     pub(super) problem: Problem,
-    /// The number of the first operand that is not the attention's.
+    /// The index of the first operand that is not the attention's.
     rest: usize,
     out: Offsets,
     logsumexp: Offsets,
@@ -35,7 +35,7 @@ pub(super) struct Workspace<'a, T> {
     pub(super) products: Products<'a>,
     pub(super) rows: Rows<'a, T>,
     pub(super) weights: &'a mut [T],
-    /// The cotangents of the weights, and then of the scores.
+    /// The cotangents of the weights, later those of the scores.
     pub(super) d_scores: &'a mut [T],
 }
 
@@ -49,14 +49,14 @@ pub(super) struct Queries<'a, T> {
     pub(super) cotangent_rows: &'a mut [T],
     /// The sums over the keys, as columns.
     pub(super) sums: &'a mut [T],
-    /// What is subtracted from the scores of each query.
+    /// The number that is subtracted from the scores of each query.
     shift: PerQuery<T>,
-    /// What is subtracted from the cotangents of its weights: their mean by the weights, `D` in the papers.
+    /// The number that is subtracted from the cotangents of each query's weights: their mean by the weights, `D` in the papers.
     mean: PerQuery<T>,
 }
 
 impl Differentiated {
-    /// For operands with these layouts, the first ones being the attention's.
+    /// Operands with these layouts, the first of which are the attention's.
     pub(super) fn new(problem: Problem, layouts: &[Layout], rest: usize, has_logsumexp: bool) -> Differentiated {
         let offsets = |i: usize| Offsets::new(&layouts[rest + i]);
         Differentiated {
@@ -87,7 +87,7 @@ impl Differentiated {
             + self.problem.products_len()
     }
 
-    /// Makes a workspace of the beginning of scratch memory.
+    /// Takes a workspace from the beginning of scratch memory.
     pub(super) fn workspace<'a, T: Real>(&self, scratch: &mut &'a mut [T]) -> Workspace<'a, T> {
         let (features, value_features) = (self.problem.features_len(), self.problem.value_features_len());
         Workspace {
@@ -190,8 +190,8 @@ multiversion! {
 }
 
 multiversion! {
-    /// Replaces scores by weights, and cotangents of weights (`dP`) by those of scores: `dS = P * (dP - D)`, where `D` is the
-    /// mean of `dP` by the weights. Where the weight is zero they are zero, even if `dP` is not a number.
+    /// Replaces scores by weights, and cotangents of weights (`dP`) by those of scores: `dS = P * (dP - D)`, where `D` is the mean of `dP`
+    /// by the weights. Where the weight is zero, so is `dS`, even if `dP` is NaN.
     fn differentiate<T: Real>(columns: usize, scores: &mut [T], d_scores: &mut [T], queries: &Queries<'_, T>) {
         let rows = scores.as_chunks_mut::<QUERIES>().0.iter_mut().zip(d_scores.as_chunks_mut::<QUERIES>().0);
         for (scores, d_scores) in rows {

@@ -1,4 +1,4 @@
-//! The kernels against the definitions, which the evaluator computes.
+//! Tests of the kernels against the definitions, which the evaluator computes.
 
 use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
@@ -15,7 +15,7 @@ const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 struct Case {
     op: DotProductAttention,
     ins: Vec<Array>,
-    /// How many roundings of the largest result may lie between two orders of summation.
+    /// The largest difference between two orders of summation, in roundings of the largest result.
     roundings: f64,
 }
 
@@ -94,8 +94,8 @@ fn kernel(op: &Op, ins: &[(DType, &Layout)]) -> Box<dyn Kernel> {
     op.prim().and_then(|op| super::kernel(op, ins)).expect("the operation is an attention")
 }
 
-/// How far results may be apart since the definition, or a kernel on a unit, rounds weights to their dtype: by half a unit of each term,
-/// and terms add up to some of the largest results.
+/// The largest difference between results where the definition, or a kernel on a unit, rounds weights to their dtype: half a unit for each
+/// term, and the terms add up to some of the largest results.
 fn of_weights(dtype: DType) -> f64 {
     if dtype == dtype.wide() { 0.0 } else { epsilon(dtype) }
 }
@@ -104,7 +104,7 @@ fn epsilon(dtype: DType) -> f64 {
     dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32))
 }
 
-/// The units that a dtype can be multiplied on, or none.
+/// The units that multiply a dtype, and `None`.
 fn units(dtype: DType) -> Vec<Option<Unit>> {
     let all = if dtype == DType::Bf16 { Unit::all(Kind::Bf16) } else { Vec::new() };
     std::iter::once(None).chain(all.into_iter().map(Some)).collect()
@@ -228,7 +228,7 @@ fn blocks_of_keys_that_the_mask_hides() {
     case.check_forward();
 }
 
-/// As many queries as the kernel of few takes at most, and fewer: one token of a decoder, of one head of keys for all heads or each.
+/// As many queries as the kernel of few queries takes, and fewer: one token of a decoder, with one key head for all heads or one for each.
 #[test]
 fn few_queries_of_many_keys() {
     for dtype in FLOATS {
@@ -246,7 +246,7 @@ fn few_queries_of_many_keys() {
     }
 }
 
-/// Caches of several parts, of which the mask, or their order, hides some from some queries.
+/// Caches of several parts, some of which the mask, or causality, hides from some queries.
 #[test]
 fn few_queries_of_long_caches() {
     let keys = 2 * PART + 70;
@@ -257,7 +257,7 @@ fn few_queries_of_long_caches() {
             case().causal().check_forward();
             case().masked_in_blocks([2, heads, queries, keys]).check_forward();
             let mut hidden = case().masked([2, 1, 1, keys]);
-            // The first of the batch sees the last part alone, the second nothing.
+            // The first element of the batch sees only the last part, the second nothing.
             let visible = (0..2 * keys).map(|i| i / keys == 0 && i >= 2 * PART);
             hidden.ins[3] = Array::from_vec(visible.collect(), [2, 1, 1, keys]).unwrap();
             hidden.check_forward();
@@ -271,7 +271,7 @@ fn few_queries_of_long_caches() {
 fn few_queries_that_may_look_at_nothing() {
     for dtype in FLOATS {
         let mut case = Case::new(dtype, [3, 1, 2, 4], [3, 200, 1, 4], 4).masked([3, 1, 1, 200]);
-        // The first sees nothing, the second the last block alone, the third the first key alone.
+        // The first query sees nothing, the second only the last block, the third only the first key.
         let visible = |i: usize| [false, i % 200 >= 192, i.is_multiple_of(200)][i / 200];
         case.ins[3] = Array::from_vec((0..600).map(visible).collect(), [3, 1, 1, 200]).unwrap();
         case.check_forward();
@@ -281,7 +281,7 @@ fn few_queries_that_may_look_at_nothing() {
 
 #[test]
 fn scores_of_every_size() {
-    // Rounding a score changes its exponential by as much as the score is large.
+    // Rounding a score changes its exponential in proportion to the size of the score.
     let mut case = Case::new(DType::F32, [1, 66, 2, 4], [1, 130, 2, 4], 4).within(2000.0);
     case.op.scale = Literal::from_f64(DType::F64, 30.0);
     case.check();
@@ -306,7 +306,7 @@ fn any_of_the_cotangents() {
     }
 }
 
-/// With many heads each is a task, with few the queries of each are dealt out.
+/// With many heads each is a task; with few heads the queries of each are split.
 #[test]
 fn many_heads_and_few() {
     Case::new(DType::F32, [3, 70, 6, 4], [3, 70, 6, 4], 4).causal().check();
@@ -330,7 +330,7 @@ fn operands_of_any_strides() {
             Layout { shape, strides, offset: sliced.offset }
         };
         let parts = [0, 1, 2].map(part);
-        // The cotangent lies with its features first, and backwards.
+        // The cotangent has its features first, and is stored backwards.
         let ct = plain(dtype, &[features, heads, positions, batch], 2);
         let ct_layout = Layout::from(ct.aval()).permuted(&[3, 2, 1, 0]).reversed(&[1, 3]);
 

@@ -1,8 +1,8 @@
-//! Tiles: blocks of queries and of keys, and the block of scores that they have in common.
+//! Tiles: a block of queries, a block of keys, and their scores.
 //!
-//! Scores are held with the keys as rows and the queries as columns. So what is known of each query is a row of numbers, and
-//! maxima, sums and exponentials run down the columns without a reduction across a vector; and keys and values are left
-//! operands of the products, which need no transposition.
+//! Scores are stored with the keys as rows and the queries as columns. So the state of each query is an element of a row, and maxima, sums
+//! and exponentials run down the columns without a reduction across a vector. Keys and values are left operands of the products, and need
+//! no transposition.
 
 use remat_ir::AttentionSizes;
 
@@ -13,7 +13,7 @@ use crate::interface::Layout;
 use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
-/// Numbers that are treated together: rows of tiles have a multiple of it.
+/// Numbers that are computed together: the length of rows of tiles is a multiple of it.
 pub(super) const COLUMNS: usize = 16;
 
 /// The queries of a block: the columns of a tile.
@@ -21,7 +21,7 @@ pub(super) const QUERIES: usize = 64;
 /// The keys of a block: the rows of a tile.
 pub(super) const KEYS: usize = 64;
 
-/// Blocks of queries that are treated together, so that keys and values are loaded once for all of them.
+/// Blocks of queries that are computed together, so that keys and values are loaded once for all of them.
 pub(super) const RUN: usize = 4;
 
 /// One number for each query of a block.
@@ -40,7 +40,7 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// Those of a layout of up to four dimensions. A dimension of one element repeats.
+    /// The offsets of a layout of up to four dimensions. A dimension of size one is broadcast.
     pub(super) fn new(layout: &Layout) -> Offsets {
         let mut strides = [0; 4];
         for (to, (&size, &stride)) in strides.iter_mut().zip(layout.shape.iter().zip(&layout.strides)) {
@@ -60,7 +60,7 @@ impl Offsets {
     }
 }
 
-/// Queries that attend to the same keys: those of all heads that share a head of keys, the heads of one position side by side.
+/// Queries that attend to the same keys: those of all heads that share a key head, with the heads of one position next to each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) batch: usize,
@@ -72,13 +72,13 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// That of a head of keys.
+    /// The group of a key head.
     pub(super) fn of_key_head(sizes: &AttentionSizes, batch: usize, key_head: usize) -> Group {
         let heads = sizes.group();
         Group { batch, key_head, first_head: key_head * heads, heads, positions: sizes.queries }
     }
 
-    /// The queries of one head alone.
+    /// The queries of one head.
     pub(super) fn of_head(sizes: &AttentionSizes, batch: usize, head: usize) -> Group {
         Group { batch, key_head: head / sizes.group(), first_head: head, heads: 1, positions: sizes.queries }
     }
@@ -111,7 +111,7 @@ pub(super) struct QueryBlock {
 }
 
 impl QueryBlock {
-    /// Columns that products compute: the queries, up to whole vectors.
+    /// Columns that products compute: the queries, rounded up to whole vectors.
     pub(super) fn columns(&self) -> usize {
         self.len.next_multiple_of(COLUMNS)
     }
@@ -147,7 +147,7 @@ impl QueryBlock {
     }
 }
 
-/// The part of a tile that a product computes: some columns, and the first rows, below which these columns have no weight.
+/// The part of a tile that a product computes: some columns, and their first rows. These columns have no weight below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Strip {
     pub(super) column: usize,
@@ -161,12 +161,12 @@ pub(super) struct Tile {
     pub(super) queries: QueryBlock,
     pub(super) first_key: usize,
     pub(super) keys: usize,
-    /// Whether the queries attend to no later keys, and some of the keys are later than some query.
+    /// Whether the attention is causal and some of the keys are later than some query.
     is_cut: bool,
 }
 
 impl Tile {
-    /// The tile of the keys from `first_key` on, of `keys` in all; it has those that the queries attend to.
+    /// The tile of the keys from `first_key` on, of `keys` in all. It has only the keys to which the queries attend.
     pub(super) fn new(queries: QueryBlock, first_key: usize, keys: usize, causal: bool) -> Tile {
         let keys = queries.visible(keys, causal).saturating_sub(first_key).min(KEYS);
         let is_cut = causal && queries.len > 0 && first_key + keys > queries.query(0).1 + 1;
@@ -179,7 +179,7 @@ impl Tile {
         (position + 1).saturating_sub(self.first_key).min(self.keys)
     }
 
-    /// What products compute of the tile: all at once, or column by column of vectors where the tile is cut.
+    /// The parts of the tile that products compute: the whole tile, or one vector of columns after the other where the tile is cut.
     pub(super) fn strips(self) -> impl Iterator<Item = Strip> {
         let all = self.queries.columns();
         let width = if self.is_cut { COLUMNS } else { all.max(1) };
@@ -219,8 +219,8 @@ multiversion! {
 }
 
 multiversion! {
-    /// Copies rows of `features` elements that begin at `starts`, times a factor. Zeros fill the rows, and those that
-    /// are left.
+    /// Copies rows of `features` elements that begin at `starts`, times a factor. The rest of each row, and the remaining rows, are filled
+    /// with zeros.
     pub(super) fn copy_rows<D: Float>(
         from: &[D],
         starts: &[isize],
@@ -272,7 +272,7 @@ pub(super) fn add_bias<D: Float>(tile: &Tile, from: &[D], offsets: &Offsets, sco
     for_each_score(tile, offsets, |offset, i| scores[i] = scores[i] + from[offset].widen());
 }
 
-/// Sets scores to negative infinity where the mask says so.
+/// Sets scores to negative infinity where the mask is false.
 pub(super) fn hide_masked<T: Real>(tile: &Tile, mask: &[bool], offsets: &Offsets, scores: &mut [T]) {
     for_each_score(tile, offsets, |offset, i| {
         if !mask[offset] {
@@ -294,7 +294,7 @@ pub(super) fn for_each_score(tile: &Tile, offsets: &Offsets, mut f: impl FnMut(u
     }
 }
 
-/// Whether `f` is true of the offset of some score in such an operand.
+/// Whether `f` is true for the offset of some score in such an operand.
 pub(super) fn any_score(tile: &Tile, offsets: &Offsets, f: impl Fn(usize) -> bool) -> bool {
     let starts = tile.queries.scores(offsets);
     let offset = |key: usize| (tile.first_key + key) as isize * offsets.stride(3);

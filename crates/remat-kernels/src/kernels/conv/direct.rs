@@ -1,19 +1,20 @@
-//! Convolutions whose windows are read where they lie: the matrix of windows is not even gathered in blocks.
+//! Convolutions whose windows are read in place: the matrix of windows is not gathered, not even block by block.
 //!
-//! Where the output has rows of positions (NCHW) and the image is not dilated, what a window element contributes to neighbouring
-//! positions are neighbours in the image, if the columns of a stride are apart. So a task copies a *band* of the image once: the rows that
-//! some rows of positions need, with the zeros around them, one column in each stride after the other. The micro-kernel then reads
-//! a vector of positions for each element of the window at an offset of the band ([`ApartFn`](crate::base::product::micro::ApartFn)). In a band,
-//! the rows of all features lie one after the other, so that the offsets of a window's features are a pattern that the CPU foresees.
+//! Suppose that the output has rows of positions (NCHW) and the image is not dilated. Then neighbouring positions read neighbours in the
+//! image for each element of the window, if the columns of each phase of the stride are stored apart. So a task copies a *band* of the
+//! image once: the rows that some rows of positions need, with the zeros around them, phase after phase of the columns. For each element of
+//! the window the micro-kernel then reads a vector of positions at an offset of the band
+//! ([`ApartFn`](crate::base::product::micro::ApartFn)). In a band, the rows of all features lie one after the other, so that the CPU can
+//! predict the offsets of a window's features.
 //!
-//! Gathered windows are larger than the image by the size of a window, and each is used once for each feature of the result only: for
-//! 64 features to gather them takes as long as to multiply them. Windows of one element gain nothing, and lose the long runs of whole
+//! Gathered windows are larger than the image by the size of a window, and each is used once for each output feature: with 64 output
+//! features, gathering takes as long as multiplying. Windows of one element gain nothing from this method, and lose the long runs of whole
 //! images.
 //!
-//! Whether a convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: features, then
-//! rows, then columns of the window, in parts.
+//! The operation and the shapes alone decide whether a convolution is computed this way, and the order of its sums: features, then rows,
+//! then columns of the window, in parts.
 
-// Products are written through pointers, since tasks write between each other.
+// Products are written through pointers, since the tasks' results interleave.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -33,12 +34,12 @@ use crate::kernels::matmul::{MANY, Reader, even};
 use crate::simd::Level;
 use crate::threads::Threads;
 
-/// How much is treated at a time, and what is worth it.
+/// Sizes of bands and parts, and bounds from which on this method pays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Most elements of a band, so that it stays in the second-level cache.
     band: usize,
-    /// Most elements of the smallest band.
+    /// Most elements of the smallest possible band.
     most_band: usize,
     /// Most elements of the packed weights, which are scratch memory.
     weights: usize,
@@ -46,22 +47,22 @@ pub(super) struct Sizes {
     work: usize,
     /// Most positions of a part of the contracted axes.
     part: usize,
-    /// Fewest of ten lanes that positions fill.
+    /// Fewest lanes that positions fill, in tenths.
     lanes: usize,
-    /// Most features of windows with a stride, whose columns are copied one by one.
+    /// Most features of windows with a stride: their columns are copied one by one.
     strided: usize,
 }
 
-/// Each was measured: more weights come from the last level of the cache, for each band again.
+/// Each bound was measured. More weights would come from the last-level cache, again for each band.
 pub(super) const SIZES: Sizes =
     Sizes { band: 96 << 10, most_band: 256 << 10, weights: 1 << 18, work: 1 << 20, part: 320, lanes: 8, strided: 16 };
 
-/// Sizes of which small convolutions have several bands and parts.
+/// Sizes with which small convolutions have several bands and parts.
 #[cfg(test)]
 pub(super) const SMALL: Sizes =
     Sizes { band: 300, most_band: 1 << 14, weights: 1 << 16, work: 0, part: 16, lanes: 0, strided: usize::MAX };
 
-/// Panels of the weights that are multiplied with some positions before the next positions are.
+/// Panels of the weights that are multiplied with some positions before the next positions.
 const PANELS: usize = 6;
 
 /// One spatial axis of an image and of its windows.
@@ -82,7 +83,7 @@ impl Along {
     pub(super) const NONE: Along =
         Along { image: 1, window: 1, positions: 1, stride: 1, dilation: 1, low: 0, element: 0 };
 
-    /// Rows and columns of a convolution with one or two of them; `None` if elements are too far apart for offsets.
+    /// The axes of rows and columns of a convolution with one or two spatial dimensions; `None` if elements are too far apart for offsets.
     pub(super) fn both(op: &Conv, image: &Layout, weights: &Layout, out: &Aval) -> Option<[Along; 2]> {
         let along = |d: usize| Along {
             image: image.shape[op.lhs_dims.spatial[d]],
@@ -97,7 +98,7 @@ impl Along {
         (!both.iter().any(Along::is_far)).then_some(both)
     }
 
-    /// The axis of a phase, of an image with so many elements; `None` if elements are too far apart for offsets.
+    /// The axis of a phase, of an image with `image` elements; `None` if elements are too far apart for offsets.
     pub(super) fn of_phase(phase: &polyphase::Along, image: usize, element: isize) -> Option<Along> {
         let along = Along {
             image,
@@ -111,7 +112,7 @@ impl Along {
         (!along.is_far()).then_some(along)
     }
 
-    /// Whether elements that it reaches may be so far apart that their offsets do not fit a number.
+    /// Whether the elements of windows may be so far apart that their offsets do not fit an integer.
     fn is_far(&self) -> bool {
         const FAR: usize = 1 << 40;
         let [windows, positions] = [(self.window, self.dilation), (self.positions, self.stride)];
@@ -119,7 +120,7 @@ impl Along {
             || self.low.unsigned_abs() > FAR as u64
     }
 
-    /// Elements that windows at some neighbouring positions reach over.
+    /// The extent of the windows at some neighbouring positions.
     pub(super) fn reach(&self, positions: usize) -> usize {
         (positions - 1) * self.stride + (self.window - 1) * self.dilation + 1
     }
@@ -130,7 +131,7 @@ impl Along {
     }
 }
 
-/// A convolution whose windows are read where they lie.
+/// A convolution whose windows are read in place.
 pub(super) struct Direct<A: Accumulator> {
     kernel: &'static MicroKernel<A>,
     readers: [Reader<A>; 2],
@@ -142,11 +143,11 @@ pub(super) struct Direct<A: Accumulator> {
     weight_stride: isize,
     images: usize,
     groups: usize,
-    /// Features of a group: those that are summed, and those of the result.
+    /// Input and output features of a group.
     features: [usize; 2],
     rows: Along,
     columns: Along,
-    /// The columns of a stride that windows have elements in.
+    /// The phases of the stride in which windows have columns.
     phases: SmallVec<[usize; 4]>,
     /// The offset in a band of each element of a window.
     offsets: Vec<usize>,
@@ -156,7 +157,7 @@ pub(super) struct Direct<A: Accumulator> {
 }
 
 impl<A: Accumulator> Direct<A> {
-    /// The convolution, if it is one that is computed so.
+    /// The kernel, if this method applies.
     pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Direct<A>> {
         let [(dtype, lhs), (weights_dtype, rhs)] = ins;
         let rank = op.strides.len();
@@ -236,16 +237,16 @@ impl<A: Accumulator> Direct<A> {
         positions + (self.columns.window - 1) * self.columns.dilation / self.columns.stride
     }
 
-    /// Elements of a row of a band of some positions: an odd number of cache lines, so that rows do not meet in one set of the cache.
+    /// Elements of a row of a band of some positions: an odd number of cache lines, so that rows do not fall into one set of the cache.
     fn row(&self, positions: usize) -> usize {
         let line = crate::simd::CACHE_LINE / size_of::<A>();
         (self.phases.len() * self.phase(positions)).div_ceil(line) / 2 * 2 * line + line
     }
 
-    /// Elements of a band of so many rows and columns of positions; `None` if there are too many to count.
+    /// Elements of a band of this many rows and columns of positions; `None` if the number overflows.
     fn band(&self, [rows, columns]: [usize; 2]) -> Option<usize> {
         let elements = self.rows.reach(rows).checked_mul(self.features[0])?.checked_mul(self.row(columns))?;
-        // The last vector may be read to its end.
+        // The last vector is read to its end.
         elements.checked_add(self.kernel.columns)
     }
 
@@ -266,7 +267,7 @@ impl<A: Accumulator> Direct<A> {
         offsets
     }
 
-    /// Bands along rows and columns of positions.
+    /// The number of bands along rows and columns of positions.
     fn bands(&self) -> [usize; 2] {
         [self.rows.positions.div_ceil(self.tile[0]), self.columns.positions.div_ceil(self.tile[1])]
     }
@@ -333,7 +334,7 @@ impl<A: Accumulator> Direct<A> {
     /// Multiplies the weights of a group with the windows in a band.
     ///
     /// # Safety
-    /// `out` is the first of these positions in the output, of which no other task has any.
+    /// `out` is the first of these positions in the output, and no other task writes them.
     unsafe fn multiply(&self, weights: &[A], band: &[A], [rows, columns]: [usize; 2], out: *mut A) {
         let Direct { kernel, .. } = *self;
         let positions = self.rows.positions * self.columns.positions;
@@ -353,7 +354,7 @@ impl<A: Accumulator> Direct<A> {
             let offsets = &self.offsets[part..self.offsets.len().min(part + self.part)];
             for first in (0..self.panels()).step_by(PANELS) {
                 for i in (0..rows * count).step_by(across) {
-                    // What is left of the last pieces is computed and not written.
+                    // The padding of the last pieces is computed and not written.
                     let mut pieces = [Piece { len: 0, ..piece(i) }; MOST_PIECES];
                     pieces.iter_mut().zip(i..(rows * count).min(i + across)).for_each(|(p, i)| *p = piece(i));
                     for p in first..self.panels().min(first + PANELS) {

@@ -1,11 +1,11 @@
-//! Convolutions of long windows with few features of the result, as gradients of weights are where the convolution has few: image and
-//! window are exchanged.
+//! Convolutions of long windows with few output features, as in gradients of weights: image and window are exchanged.
 //!
-//! The sum of the products of a window with an image, at a position, is that of the image with the window at the opposite one. So the few
-//! features become the few images of [`long_windows`](super::long_windows), whose windows are read where they lie, and the many images its features.
+//! The sum of products of a window with an image, at a position, is that of the image with the window at the opposite position. So the few
+//! output features become the few images of [`long_windows`](super::long_windows), whose windows are read in place, and the many images
+//! become the output features.
 //!
-//! Zeros are then around the window, where elements of the image meet them that meet nothing otherwise: where a result is not finite, all are
-//! computed again without the exchange ([`IfFinite`](super::finite::IfFinite)).
+//! The zeros of padding are then around the window, and elements of the image meet zeros that they do not meet by the operation. So if a
+//! result is not finite, all are computed again without the exchange ([`IfFinite`](super::finite::IfFinite)).
 
 use remat_ir::{Aval, Conv, ConvDims, DType};
 
@@ -21,7 +21,7 @@ pub(super) struct Exchanged<A: Accumulator> {
 }
 
 impl<A: Accumulator> Exchanged<A> {
-    /// The convolution, if it is one that is computed so. Both operands are read backwards, so that the results are in order.
+    /// The kernel, if this method applies. Both operands are read backwards, so that the results are in order.
     pub(super) fn new(
         sizes: Sizes,
         op: &Conv,
@@ -36,7 +36,7 @@ impl<A: Accumulator> Exchanged<A> {
             let sizes = [lhs.shape[op.lhs_dims.spatial[d]], rhs.shape[op.rhs_dims.spatial[d]]];
             let [image, window, results] = [sizes[0], sizes[1], out.shape[op.out_dims.spatial[d]]].map(|x| x as i64);
             let (low, high) = op.padding[d];
-            // An element of the window that is in the padding at all positions would reach no result, whatever it is.
+            // An element of the window that is in the padding at all positions would reach no result, whatever its value.
             if low.max(high) >= results {
                 return None;
             }

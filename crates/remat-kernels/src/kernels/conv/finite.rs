@@ -1,7 +1,8 @@
-//! Convolutions that are computed in a way that is right where all results are finite, and again in a plain one where a result is not.
+//! A kernel that runs a fast method and, if a result is not finite, runs a plain method instead.
 //!
-//! By the operation, weights meet the zeros of padding, which makes NaN of those that are not finite; and a way that reads the window
-//! instead lets elements of the image meet zeros that they do not meet by the operation. Zeros change no sum of finite numbers.
+//! By the operation, weights meet the zeros of padding, and weights that are not finite become NaN. The fast methods differ there: some
+//! skip these zeros, and one that exchanges image and window lets elements of the image meet zeros that they do not meet by the operation.
+//! Such zeros change no sum of finite numbers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +13,7 @@ use crate::interface::{Kernel, Source, Target};
 use crate::number::{Number, with_float};
 use crate::threads::Threads;
 
-/// A convolution computed in one way and, if a result is not finite, in another.
+/// A convolution computed by one method and, if a result is not finite, by another.
 pub(super) struct IfFinite<K> {
     fast: K,
     plain: Box<dyn Kernel>,
@@ -21,8 +22,8 @@ pub(super) struct IfFinite<K> {
 }
 
 impl<K: Kernel> IfFinite<K> {
-    /// The kernel `fast`, whose results `plain` computes again if one is not finite. Each element of either operand has to reach a result by
-    /// `fast` if it does by `plain`.
+    /// The kernel `fast`, and `plain` to compute the results again if one is not finite. Each element of either operand that reaches a
+    /// result by `plain` must reach one by `fast` too.
     pub(super) fn new(fast: K, plain: Box<dyn Kernel>, out: DType) -> IfFinite<K> {
         IfFinite { fast, plain, out }
     }

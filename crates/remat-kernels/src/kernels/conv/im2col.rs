@@ -1,11 +1,11 @@
 //! Implicit im2col: matrix views of images or weights, materialised one block at a time.
 //!
-//! The rows and columns of such a matrix run along axes of an array: an image, of which one side has the positions of windows
-//! and the other the elements of a window, or weights. Where a window leaves the image the matrix has zeros.
+//! The rows and columns of such a matrix run along axes of an array. For an image, one side is the positions of windows and the other the
+//! elements of a window. For weights it is features and elements. Where a window leaves the image, the matrix has zeros.
 //!
-//! Blocks are gathered as row segments: runs along one axis of the free side by runs along one axis of the contracted side,
-//! whose part inside the image is found once for all of them. The axes are chosen when the matrix is made: segments should be
-//! long, and of neighbours in memory.
+//! Blocks are gathered as row segments: runs along one axis of the free side, for runs along one axis of the contracted side. The part
+//! inside the image is found once for all segments of such a pair. The axes are chosen when the matrix is made, so that segments are long
+//! and of neighbours in memory.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::kernels::matmul::{
     right_in_place,
 };
 
-/// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
+/// The sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
 pub(super) const FREE: usize = 0;
 pub(super) const CONTRACTED: usize = 1;
 
@@ -28,7 +28,7 @@ const MOST_AXES: usize = 64;
 /// Indices of each side in a block, about.
 const BLOCK: [usize; 2] = [32, 256];
 
-/// Fewest columns that a left operand which is packed into panels is multiplied with.
+/// Fewest columns for which a left operand is packed into panels.
 const MIN_PANEL_COLUMNS: usize = 64;
 
 /// An axis of a matrix.
@@ -36,7 +36,7 @@ const MIN_PANEL_COLUMNS: usize = 64;
 pub(super) struct Axis {
     pub(super) size: usize,
     pub(super) stride: isize,
-    /// The spatial dimension that the axis runs along, and the distance of neighbours in it, if windows may leave it.
+    /// If windows may leave the image: the spatial dimension along which the axis runs, and the distance of neighbours in it.
     pub(super) along: Option<(usize, usize)>,
 }
 
@@ -73,11 +73,11 @@ struct Side {
     inner: usize,
 }
 
-/// A spatial dimension that some element lies outside of, so that coordinates are checked.
+/// A spatial dimension outside of which some element lies, so that coordinates are checked.
 struct BoundsCheck {
     size: usize,
-    /// The coordinate of the first element. Coordinates wrap around: those of elements of windows are above 2^63 by less than
-    /// the size of a dimension, if at all, and then come out negative, which is outside too.
+    /// The coordinate of the first element. Coordinates wrap around: where they exceed 2^63, by less than the size of a dimension, they
+    /// become negative, which is outside too.
     origin: i64,
     /// For each side the axis that runs along the dimension, and the distance of neighbours in it.
     axes: [Option<(usize, u64)>; 2],
@@ -89,13 +89,13 @@ struct Run<'a> {
     index: &'a [usize; MOST_AXES],
     /// Its offset from the start of the matrix.
     at: isize,
-    /// Its index among those of the side that are asked for.
+    /// Its index among the requested indices of the side.
     first: usize,
     len: usize,
 }
 
 impl Im2col {
-    /// The matrix of an array from an offset on.
+    /// The matrix of an array, from an offset on.
     pub(super) fn new(offset: usize, spatial: &[Extent], axes: [impl IntoIterator<Item = Axis>; 2]) -> Im2col {
         let axes = axes.map(|axes| axes.into_iter().filter(|axis| axis.size != 1).collect::<SmallVec<[Axis; 4]>>());
         let mut start = offset as isize;
@@ -141,7 +141,7 @@ impl Im2col {
         let checks = checked.into_iter().map(check).collect();
         let mut best = [FREE, CONTRACTED].map(|side| cheapest_run(&axes[side], BLOCK[side]));
         let along = if best[FREE].1 <= best[CONTRACTED].1 { FREE } else { CONTRACTED };
-        // The other side should have many segments, better with the same part of each inside the image.
+        // The other side should have many segments, preferably with the same part of each inside the image.
         let dimension = axes[along].get(best[along].0).and_then(|axis| axis.along).map(|(d, _)| d);
         let other = &axes[1 - along];
         let segments = |i: usize| {
@@ -166,7 +166,7 @@ impl Im2col {
         self.along
     }
 
-    /// How many neighbours of the contracted side have one stride.
+    /// How many neighbours of the contracted side have the same stride.
     pub(super) fn contracted_run(&self) -> usize {
         self.sides[CONTRACTED].axes.last().map_or(1, |axis| axis.size)
     }
@@ -222,7 +222,7 @@ impl Side {
             rest /= axis.size;
             at = at.wrapping_add(axis.stride.wrapping_mul(index[d] as isize));
         }
-        // How many neighbours in a run have an index below this one, of those from `base` on.
+        // How many neighbours of a run, from `base` on, have an index below `end`.
         let below = |end: usize, base: usize| end.saturating_sub(base).div_ceil(self.inner).min(axis.size);
         for base in (indices.start / of_outer * of_outer..indices.end).step_by(of_outer) {
             for i in 0..self.inner {
@@ -239,7 +239,7 @@ impl Side {
         }
     }
 
-    /// Moves to the next index along some axes, and from the last to the first.
+    /// Moves to the next index along some axes, and from the last index back to the first.
     #[inline(always)]
     fn advance(&self, axes: Range<usize>, index: &mut [usize; MOST_AXES], at: &mut isize) {
         for d in axes.rev() {
@@ -254,7 +254,7 @@ impl Side {
         }
     }
 
-    /// The offset of the first of some indices and the stride, if it is the same between all.
+    /// The offset of the first of some indices, and the stride if it is the same between all of them.
     fn strided(&self, indices: &Range<usize>) -> Option<(isize, isize)> {
         let Some(last) = self.axes.last() else { return Some((0, 0)) };
         if indices.is_empty() || indices.start / last.size != (indices.end - 1) / last.size {
@@ -273,13 +273,12 @@ impl Side {
 pub(super) struct Operand<'a, E> {
     pub(super) matrix: &'a Im2col,
     pub(super) elements: E,
-    /// The offset of the group that is convolved.
+    /// The offset of the convolution's group.
     pub(super) offset: isize,
 }
 
 impl Im2col {
-    /// Whether every block can be multiplied where it lies, as a left operand of elements that are not converted: nothing is read
-    /// backwards.
+    /// Whether every block can be multiplied in place as a left operand: elements are not converted, and nothing is read backwards.
     pub(super) fn is_in_place(&self) -> bool {
         let stride = |side: usize| match &self.sides[side].axes[..] {
             [] => Some(0),
@@ -370,11 +369,11 @@ impl<A: Accumulator> Operand<'_, Elements<'_, A>> {
         Some((&elements[first as usize..], row.try_into().ok()?, column.try_into().ok()?))
     }
 
-    /// Packs a panel of some free indices. What is left of the panel becomes zeros.
+    /// Packs a panel of some free indices, and fills the rest of the panel with zeros.
     pub(super) fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
         let count = free.len();
         if count < width {
-            // All of it at once: to call for the rest of each row takes longer.
+            // All of it at once: separate calls for the rest of each row take longer.
             to.fill(A::default());
         }
         if self.matrix.along == FREE {
@@ -405,7 +404,7 @@ impl<A: Accumulator> Left<A> for Operand<'_, Elements<'_, A>> {
                 self.pack_panel(rows, depth.clone(), kernel.rows, to);
             }));
         }
-        // Long segments are faster to gather than short ones are to multiply.
+        // Gathering long segments is faster than multiplying short ones.
         let [row, column] = match self.matrix.along {
             FREE => [1, block[FREE].len()],
             _ => [block_stride(block[CONTRACTED].len()), 1],

@@ -1,22 +1,20 @@
-//! Convolutions of long windows at few positions, as gradients of weights are: the windows are read where they lie.
+//! Convolutions of long windows at few positions, as in gradients of weights: the windows are read in place.
 //!
-//! Where the elements of an image are neighbours along its rows (NCHW), what the images have at one position of the window is, for
-//! all elements of the window, the rows of a left operand: each lies in one image, at the same offsets from the first
-//! element. So a step transposes the weights of some features to panels, of which an element of the window has neighbouring features of
-//! the result, and a task copies a *band* of these features of some images, with the zeros around them. For each position the
-//! micro-kernel then reads the band from another element on
-//! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows are larger than the band by the number of positions.
+//! Suppose that the elements of an image are neighbours along its rows (NCHW). For one position of the window, the windows of all images
+//! are the rows of a left operand: each lies in one image, at the same offsets from its first element. So a step transposes the weights of
+//! some features to panels, which have neighbouring output features for each element of the window. A task copies a *band* of the same
+//! features of some images, with the zeros around them. For each position the micro-kernel then reads the band from another element on
+//! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows would be larger than the band by the number of positions.
 //!
-//! Where images are few, as they are for the weights of the first layer, neighbouring positions of one image are the rows: of a window of three
-//! positions those of several rows. Then the elements need not be neighbours, since the image is small. Where the features of the result are few
-//! instead, as they are for the weights of the last layer, image and window are exchanged ([`exchanged`](super::exchanged)).
+//! Where images are few, as for the weights of the first layer, neighbouring positions of one image are the rows; for a window of three
+//! positions, positions of several rows. Then the elements need not be neighbours, since the image is small. Where output features are few,
+//! as for the weights of the last layer, image and window are exchanged ([`exchanged`](super::exchanged)).
 //!
-//! A task multiplies the band that it has copied, which is in a cache of its core, with all panels, or, where threads are more than
-//! blocks of images, with some. Sums are kept from step to step, so that no sum is cut by threads. Whether a
-//! convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: features, then
-//! rows, then columns of the window, in parts of some rows.
+//! A task copies a band, which stays in a cache of its core, and multiplies it with all panels, or with some if there are more threads than
+//! blocks of images. Sums are kept from step to step, so that threads do not cut a sum. The operation and the shapes alone decide whether a
+//! convolution is computed this way, and the order of its sums: features, then rows, then columns of the window, in parts of some rows.
 
-// Products are written through pointers, since tasks write between each other.
+// Products are written through pointers, since the tasks' results interleave.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -37,14 +35,14 @@ use crate::kernels::matmul::{Output, Reader, Writer, even, transpose_rows};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
-/// How much is treated at a time, and what is worth it.
+/// Sizes of steps and parts, and bounds from which on this method pays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Most elements of the band and the panels of a step.
     step: usize,
     /// Most elements of a window in a step.
     elements: usize,
-    /// Most elements of a window in a part of several rows, whose panel stays near the first-level cache.
+    /// Most elements of the window in a part of several rows, so that its panel stays near the first-level cache.
     part: usize,
     /// Most sums that are kept from step to step.
     kept: usize,
@@ -52,11 +50,11 @@ pub(super) struct Sizes {
     work: usize,
     /// Fewest elements of a window.
     least: usize,
-    /// Fewest images that are the rows of a tile; of fewer, neighbouring positions of one image are.
+    /// Fewest images for the rows of a tile to be images; with fewer, they are neighbouring positions of one image.
     pub(super) images: usize,
     /// Fewest such neighbours.
     neighbours: usize,
-    /// Fewest of ten lanes that features fill.
+    /// Fewest lanes that features fill, in tenths.
     lanes: usize,
 }
 
@@ -72,25 +70,25 @@ pub(super) const SIZES: Sizes = Sizes {
     lanes: 7,
 };
 
-/// Sizes of which small convolutions have several steps and parts.
+/// Sizes with which small convolutions have several steps and parts.
 #[cfg(test)]
 pub(super) const SMALL: Sizes =
     Sizes { step: 600, elements: 40, part: 16, kept: 1 << 14, work: 0, least: 1, images: 1, neighbours: 1, lanes: 0 };
 
-/// The same, where rows of tiles are positions.
+/// The same, where the rows of tiles are positions.
 #[cfg(test)]
 pub(super) const SMALL_ACROSS: Sizes = Sizes { images: usize::MAX, ..SMALL };
 
 /// Most positions: with more, bands are hardly smaller than gathered windows are for each.
 const MOST_POSITIONS: usize = 64;
 
-/// Most tiles of images of a block, which read one panel.
+/// Most tiles of images in a block; they read one panel.
 const TILES: usize = 4;
 
-/// Fewest blocks, where images are enough.
+/// Fewest blocks, where there are enough images.
 const BLOCKS: usize = 8;
 
-/// Fewest images of blocks that are cut smaller so that there is an even number of them.
+/// Fewest images of a block that is made smaller to get an even number of blocks.
 const LEAST_BLOCK: usize = 6;
 
 /// A convolution of long windows.
@@ -103,11 +101,11 @@ pub(super) struct LongWindows<A: Accumulator> {
     start: isize,
     strides: [isize; 2],
     images: usize,
-    /// Features that are summed, and those of the result.
+    /// Input and output features.
     features: [usize; 2],
     rows: Along,
     columns: Along,
-    /// Features, and rows of the window, of a step. Where they are several features, these are all rows.
+    /// Input features, and rows of the window, of a step. A step of several features has all rows.
     step: [usize; 2],
     /// The offset in a band of each row of the window in a step, and of each position.
     offsets: Vec<usize>,
@@ -116,7 +114,7 @@ pub(super) struct LongWindows<A: Accumulator> {
     part: usize,
     /// Images of a block.
     block: usize,
-    /// Whether the rows of a tile are positions side by side in one image, not images.
+    /// Whether the rows of a tile are neighbouring positions of one image, not images.
     across: bool,
     /// The offsets in the output of features, and of images and positions.
     out_features: Rows<1>,
@@ -124,7 +122,7 @@ pub(super) struct LongWindows<A: Accumulator> {
 }
 
 impl<A: Accumulator> LongWindows<A> {
-    /// The convolution, if it is one that is computed so.
+    /// The kernel, if this method applies.
     pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<LongWindows<A>> {
         let [(dtype, lhs), (weights_dtype, rhs)] = ins;
         let rank = op.strides.len();
@@ -190,7 +188,7 @@ impl<A: Accumulator> LongWindows<A> {
         Some(this)
     }
 
-    /// Chooses what a step and a task have; `None` if the smallest step is too large.
+    /// Chooses the sizes of steps and tasks; `None` if the smallest step is too large.
     fn choose(&mut self, sizes: Sizes) -> Option<()> {
         if !self.across {
             let blocks = |tiles: usize| self.images.div_ceil(tiles * self.kernel.rows);
@@ -242,7 +240,7 @@ impl<A: Accumulator> LongWindows<A> {
         self.band_rows() * self.pitch()
     }
 
-    /// Elements of an image in a band: an odd number of cache lines, so that images do not meet in one set of the cache.
+    /// Elements of an image in a band: an odd number of cache lines, so that images do not fall into one set of the cache.
     fn plane(&self) -> Option<usize> {
         let line = CACHE_LINE / size_of::<A>();
         let rows = self.rows.reach(self.rows.positions).checked_mul(self.pitch())?;
@@ -255,7 +253,7 @@ impl<A: Accumulator> LongWindows<A> {
         self.plane().unwrap_or(0) * self.block
     }
 
-    /// Panels of the weights, and elements of one.
+    /// The number of panels of the weights, and elements of one.
     fn panels(&self) -> usize {
         self.features[1].div_ceil(self.kernel.columns)
     }
@@ -268,7 +266,7 @@ impl<A: Accumulator> LongWindows<A> {
         self.images.div_ceil(self.block)
     }
 
-    /// Sums of a block with a panel: a row of them for each position of each image.
+    /// Sums of a block with a panel: a row for each position of each image.
     fn sums(&self) -> usize {
         self.block * self.positions.len() * self.kernel.columns
     }
@@ -318,14 +316,14 @@ impl<A: Accumulator> LongWindows<A> {
         }
     }
 
-    /// Multiplies the band of some images with a panel, of some rows of the window, and adds the products to the sums unless they are
-    /// the first.
+    /// Multiplies the band of some images with a panel of some rows of the window, and adds the products to the sums, or writes them if
+    /// they are the first.
     fn multiply(&self, images: usize, band: &[A], panel: &[A], rows: usize, sums: &mut [A], adds: bool) {
         let (width, count, plane) = (self.kernel.columns, self.positions.len(), self.plane().unwrap_or(0));
         let (len, column, neighbours) = (self.columns.window, self.columns.dilation, self.columns.positions);
         // The strides between the rows of a tile, in the band and in the sums.
         let (row, out_row) = if self.across { (self.columns.stride, width) } else { (plane, count * width) };
-        // Groups of rows are rows of positions where these have as many.
+        // Groups of rows are rows of positions, where these are long enough.
         let groups = self.groups();
         let group = if groups > 1 { self.rows.stride * self.pitch() } else { ROWS_OF_GROUP * row };
         let height = match groups {
@@ -400,11 +398,11 @@ impl<A: Accumulator> Kernel for LongWindows<A> {
         let kept = (!kept.is_empty()).then(|| DisjointMut::new(kept));
         let all = DisjointMut::bytes(&mut outs[0]);
         let weights = self.weights.of(self.readers[1].of(ins[1]), 0);
-        // Tasks are blocks, and, where these are few, blocks with some of the panels: each copies its band.
+        // Tasks are blocks or, where there are few blocks, blocks with some of the panels; each task copies its band.
         let groups = self.panels().min((2 * threads.count()).div_ceil(self.blocks()));
         let group = self.panels().div_ceil(groups);
         let groups = self.panels().div_ceil(group);
-        // Where features are neighbours, the next panel is read from the cache lines beside.
+        // Where features are neighbours, the next panel is read from neighbouring cache lines.
         let together = if self.weights.along() == FREE { 2 } else { 1 };
         for i in 0..self.steps() {
             let step = self.step(i);
@@ -417,7 +415,7 @@ impl<A: Accumulator> Kernel for LongWindows<A> {
                 let len = (self.part * len).min(rows * len - part);
                 for panel in first_panel..self.panels().min(first_panel + together) {
                     let features = panel * width..self.features[1].min((panel + 1) * width);
-                    // SAFETY: each task has a part of some panels of its own.
+                    // SAFETY: each task has its own part of some panels.
                     let to = unsafe { to.slice(panel * self.panel() + part * width, len * width) };
                     weights.pack_panel(features, first + part..first + part + len, width, to);
                 }
@@ -434,7 +432,7 @@ impl<A: Accumulator> Kernel for LongWindows<A> {
                 for panel in first..self.panels().min(first + group) {
                     let weights = &panels[panel * self.panel()..][..self.panel()];
                     let sums = match &kept {
-                        // SAFETY: each block and panel has sums of its own, and is in one task.
+                        // SAFETY: each block and panel has its own sums, and is in one task.
                         Some(kept) => unsafe { kept.slice((block * self.panels() + panel) * self.sums(), self.sums()) },
                         None => scratch::take::<A>(scratch, self.sums()).0,
                     };

@@ -1,29 +1,28 @@
 //! Convolution by implicit im2col: the product of a matrix of windows and a matrix of weights.
 //!
-//! The matrix of windows has a row, or a column, for each position of the window, with the elements of the image there. It is
-//! never stored: the matrix product asks for blocks of it, which are read in place or gathered ([`im2col`]), as are blocks of
-//! the weights.
+//! The matrix of windows has a row, or a column, for each position of the window, with the image's elements there. It is never stored: the
+//! matrix product asks for blocks of it, which are read in place or gathered ([`im2col`]), and so are blocks of the weights.
 //!
-//! A dilated image is never filled with zeros. Positions are grouped by the elements of the window that meet elements of the
-//! image there ([`polyphase`]), and each group is a convolution of its own, with fewer weights and without dilation. (So a
-//! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding.)
+//! A dilated image is never filled with zeros. Positions are grouped by the elements of the window that meet elements of the image there
+//! ([`polyphase`]). Each group is a convolution of its own, with fewer weights and without dilation. (So a weight that is infinite or NaN
+//! does not meet these zeros, but does meet those of padding.)
 //!
-//! Where the result has few features, as gradients of images of few channels have, elements are multiplied by all weights first, and the
-//! products added to the results that they reach ([`col2im`]).
+//! With few output features, as in gradients of images with few channels, elements are multiplied by all weights first, and the products
+//! are added to the results that they reach ([`col2im`]).
 //!
-//! Two kinds of convolutions do not gather windows, but read them where they lie: those of few weights ([`direct`]), and those of long
-//! windows at few positions, as gradients of weights are ([`long_windows`], [`exchanged`]). What is right for finite numbers only is computed
+//! Two kinds of convolutions read windows in place instead of gathering them: those of few weights ([`direct`]), and those of long windows
+//! at few positions, as in gradients of weights ([`long_windows`], [`exchanged`]). Methods that are right only for finite numbers compute
 //! again where a result is not finite ([`finite`]).
 //!
-//! With dot products of bf16 in AVX-512, and no tiles, those of bf16 with windows of several elements and results in the order of images (NCHW) are read
-//! where they lie, too, forward and for both gradients ([`pairs`]).
+//! On a CPU with AVX-512 dot products of bf16 and no tile unit, windows of bf16 are also read in place, forward and for both gradients, if
+//! they have several elements and the results are in the order of images (NCHW) ([`pairs`]).
 //!
-//! Others of bf16, and those of bytes, are computed on the CPU's unit for such products, if it has one ([`narrow`]); what has too few features or
-//! positions for its panels, too short windows, or too little work, is widened ([`numbers`]), as are other dtypes.
+//! Other convolutions of bf16, and those of bytes, run on the CPU's unit for such products, if it has one ([`narrow`]). With too few
+//! features or positions for its panels, too short windows, or too little work, elements are widened ([`numbers`]), as are other dtypes.
 //!
-//! The innermost loop of a product reads rows of its right operand and writes rows of the result. So the windows are the left
-//! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather
-//! than of windows side by side, as they are for gradients of the weights; otherwise they are the right one.
+//! The innermost loop of a product reads rows of its right operand and writes rows of the result. So the windows are the left operand where
+//! neighbours in the result are features, and where neighbours in the image belong to one window rather than to neighbouring windows, as in
+//! gradients of weights. Otherwise they are the right operand.
 
 mod col2im;
 mod direct;
@@ -63,8 +62,8 @@ use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product; their order
-/// depends on the operation and the shapes alone, not on the layouts.
+/// The kernel of a convolution, for operands of these dtypes in any layout. Sums are as in a matrix product. Their order depends on the
+/// operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     match col2im::of_pairs(op, ins, out) {
         Some(fast) => Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype)),
@@ -72,7 +71,7 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
     }
 }
 
-/// The kernel of a convolution that reads or packs windows, or whose numbers are widened.
+/// The kernel of a convolution that reads or packs windows, or widens elements.
 fn of_windows(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     if let Some(pairs) = pairs::of(op, ins, out) {
         return Box::new(pairs);
@@ -112,7 +111,7 @@ trait Multiplier: Send + Sync {
     /// How products are cut into tasks.
     type Cut: Send + Sync;
 
-    /// Whether sums are written as they are.
+    /// Whether sums are written to the output without conversion.
     fn is_direct(&self) -> bool;
 
     fn cut(&self, products: &Products) -> Self::Cut;
@@ -120,7 +119,7 @@ trait Multiplier: Send + Sync {
     /// Bytes of scratch memory for a run on this many threads.
     fn scratch(&self, cut: &Self::Cut, threads: usize) -> usize;
 
-    /// Computes the products of a phase, of which `part` gives the offsets of windows and weights, and the output of each.
+    /// Computes the products of a phase. `part` gives, for each product, the offsets of windows and weights, and the output.
     fn run<'a>(
         &self,
         phase: &Phase<Self::Cut>,
@@ -134,7 +133,7 @@ trait Multiplier: Send + Sync {
 struct ConvKernel<M: Multiplier> {
     multiplier: M,
     phases: Vec<Phase<M::Cut>>,
-    /// The number of groups times images, if a task convolves one image in all phases while it is in the caches.
+    /// The number of groups times images, if each task convolves one image in all phases while it is in the caches.
     tasks: Option<usize>,
     /// Whether some outputs meet no element of the image, and are zero.
     has_zeros: bool,
@@ -197,7 +196,7 @@ impl<M: Multiplier> Kernel for ConvKernel<M> {
             });
         }
         let all = DisjointMut::bytes(&mut outs[0]);
-        // Convolves the groups and images from one on that are the batch of the cuts.
+        // Convolves a batch of groups and images, from `first` on.
         let run = |first: usize, scratch: &mut [u8], threads: &Threads| {
             for phase in &self.phases {
                 // The offsets of a group and an image, and the output of their products.

@@ -1,7 +1,7 @@
 //! Convolutions of bf16 and of bytes on the units that CPUs have for them.
 //!
-//! Windows and weights are packed into panels as the operands of products are ([`narrow`](crate::kernels::matmul::narrow)), windows block by
-//! block: where a block has strides it is packed from where it lies, else it is gathered first, as elements, into memory that stays in the
+//! Windows and weights are packed into panels like the operands of products ([`narrow`](crate::kernels::matmul::narrow)), windows block by
+//! block. A block with strides is packed from the image; any other is gathered first, as elements, into memory that stays in the
 //! second-level cache. Sums and their order are those of products: the operation and the shapes decide it.
 
 #[cfg(test)]
@@ -23,26 +23,26 @@ use crate::kernels::matmul::narrow::{self, Cut, Memory, Panels, Sizes, kind, pie
 use crate::number::Scalar;
 use crate::threads::Threads;
 
-/// Fewest positions of all images, and features of each group: of fewer, most of a panel would be zeros. A unit with tiles multiplies panels of
-/// the few features of one group in less time than it takes to widen their windows.
+/// Fewest positions of all images, and fewest features of each group: with fewer, most of a panel would be zeros. Yet a unit with tiles
+/// multiplies panels of a group's few features in less time than it takes to widen their windows.
 const LEAST: usize = 8;
 
 /// Fewest elements of a window, of all features.
 const LEAST_DEPTH: usize = 16;
 
-/// Multiplications for which it is worth to pack panels.
+/// Fewest multiplications for which packing panels is worth it.
 const WORTH: usize = 1 << 15;
 
-/// Indices of the free side, four panels, and bytes along the contracted side that are gathered at a time.
+/// Indices of the free side (four panels), and bytes along the contracted side, that are gathered at a time.
 pub(super) const GATHERED: [usize; 2] = [128, 512];
 
-/// Most bytes of the elements of weights that are packed once, before all blocks: the last-level cache has them beside little else.
+/// Most bytes of weights that are packed once, before all blocks, so that they fit the last-level cache.
 const MOST_PACKED: usize = 3 << 19;
 
-/// Fewest positions, of all images, that they are multiplied with.
+/// Fewest positions, of all images, for weights that are packed once.
 const LEAST_PACKED: usize = 256;
 
-/// Most elements of a window for each of these positions: gradients of weights have longer ones, and gain nothing.
+/// Most elements of a window for each of these positions: gradients of weights have longer windows, and gain nothing.
 const LONG: usize = 2;
 
 /// How the products of a convolution are computed on a unit.
@@ -54,14 +54,14 @@ pub(super) struct Narrow {
     out: DType,
 }
 
-/// How products are cut, and the groups whose weights are packed once if the cut says so.
+/// How products are cut, and the groups whose weights are packed once, if the cut packs them.
 pub(super) struct NarrowCut {
     cut: Cut,
     groups: usize,
 }
 
 impl Narrow {
-    /// The unit for a convolution, where this CPU has one that is worth its while.
+    /// The matrix unit for a convolution, where this CPU has one that is worth using.
     pub(super) fn new(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Narrow> {
         let kind = kind(ins.map(|(dtype, _)| dtype), out.dtype).filter(|&kind| kind != Kind::F32)?;
         let [groups, weights] = [op.feature_group_count.max(op.batch_group_count), ins[1].1.size()];
@@ -75,7 +75,7 @@ impl Narrow {
         has_features.then(|| Narrow::on(unit, Sizes::of(kind), kind, out.dtype))
     }
 
-    /// The products of elements of a kind on a unit, with these sizes.
+    /// The products of elements of this kind on a unit, with these sizes.
     pub(super) fn on(unit: Unit, sizes: Sizes, kind: Kind, out: DType) -> Narrow {
         Narrow { sizes, unit, kind, out }
     }
@@ -124,7 +124,7 @@ impl Narrow {
 impl Multiplier for Narrow {
     type Cut = NarrowCut;
 
-    /// Sums are rounded as they are written, which is as if they were written as they are.
+    /// Sums are rounded while they are written, so this counts as writing them directly.
     fn is_direct(&self) -> bool {
         true
     }
@@ -139,12 +139,12 @@ impl Multiplier for Narrow {
         let [rows, columns, depth] = shape;
         let (side, features, positions) =
             if windows_first { (Side::Right, columns, rows) } else { (Side::Left, rows, columns) };
-        // Panels and groups are filled with zeros, so that they may take several times the bytes of the weights.
+        // Panels and groups are padded with zeros, and may take several times the bytes of the weights.
         let [features, depth_words] = [features.next_multiple_of(PANEL), depth.div_ceil(per_group) * (GROUP_BYTES / 4)];
         let bytes = [features, depth_words, groups, 4].into_iter().fold(1, usize::saturating_mul);
         let positions = positions.saturating_mul(batch / groups);
         let is_worth = bytes <= MOST_PACKED && positions >= LEAST_PACKED.max(depth / LONG);
-        // Tiles wait for what comes from the last-level cache: there blocks pack what they need again.
+        // Tiles wait for data from the last-level cache, so on such a unit each block packs its weights again.
         let packs = is_worth && !is_task && !self.unit.has_tiles();
         let cut = Cut::new(self.sizes, self.unit, batch, shape, per_group).with_space(space);
         NarrowCut { cut: cut.with_packed(packs.then_some(side)), groups }
@@ -203,7 +203,7 @@ impl<'a, N: Part> Operand<'a, &'a [N]> {
     /// A part of the matrix, if it has neighbours along one side and one stride along the other.
     fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<Strided<'a, N>> {
         let (start, strides) = self.locate(&[free.clone(), depth.clone()])?;
-        // A stride of nothing is any stride.
+        // With a stride of zero elements any stride will do.
         let [free, contracted] =
             [(strides[0], free), (strides[1], depth)].map(|(s, range)| if range.len() > 1 { s } else { 1 });
         (free == 1 || contracted == 1).then_some(Strided { elements: self.elements, start, free, contracted })

@@ -1,4 +1,4 @@
-//! Products of elements that are converted to the numbers that they are summed in.
+//! Products of elements that are converted to the type in which they are summed.
 
 use remat_ir::{Aval, DType};
 
@@ -14,16 +14,16 @@ use crate::kernels::matmul::{Cut, Reader, SHARED, Writer};
 use crate::simd::Level;
 use crate::threads::Threads;
 
-/// How operands become numbers, and sums what the output has.
+/// How operands are converted to numbers, and sums to the output's dtype.
 pub(super) struct Numbers<A> {
     readers: [Reader<A>; 2],
     writer: Writer<A>,
 }
 
-/// How products are cut, and what is packed before.
+/// How products are cut, and what is packed before them.
 pub(super) struct NumbersCut<A: Accumulator> {
     cut: Cut<A>,
-    /// The groups whose weights are the left operand and are packed once, before all products; none where tiles pack them.
+    /// The groups whose weights are the left operand and are packed once, before all products; 0 where tiles pack them.
     packed_groups: usize,
 }
 
@@ -34,10 +34,10 @@ impl<A: Accumulator> NumbersCut<A> {
     }
 }
 
-/// Most elements of weights that are packed once: the second-level cache has them, or the last one beside little else.
+/// Most elements of weights that are packed once, so that they fit the second-level cache, or a part of the last-level cache.
 const MOST_PACKED: usize = 1 << 20;
 
-/// Fewest columns, of all images, that packed weights are multiplied with.
+/// Fewest columns, of all images, for weights that are packed once.
 const MIN_COLUMNS: usize = 1024;
 
 impl<A: Accumulator> Numbers<A> {
@@ -64,7 +64,7 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
             && columns.saturating_mul(products.batch / products.groups) >= MIN_COLUMNS
             && left.saturating_mul(columns).saturating_mul(products.batch) >= SHARED;
         let left = &self.readers[usize::from(!products.windows_first)];
-        // Packed weights are as good as those that are read in place: no tile copies them anew.
+        // Packed weights are as good as weights read in place: no tile copies them again.
         let in_place = packs || (products.in_place && left.dtype() == A::DTYPE);
         let cut = cut(kernel, &Products { in_place, ..*products });
         NumbersCut { cut, packed_groups: if packs { products.groups } else { 0 } }

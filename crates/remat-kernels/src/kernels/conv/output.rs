@@ -1,6 +1,6 @@
-//! The output of a convolution, whose rows and columns have any strides.
+//! The output of a convolution, whose rows and columns may have any strides.
 
-// Several threads write elements between each other.
+// Elements are written through pointers, since those of several threads interleave.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(super) struct StridedOutput<'a, A> {
     pub(super) columns: &'a Rows<1>,
 }
 
-/// The stride of the rows, if sums that are written as they are can be written row by row.
+/// The stride of the rows, if sums need no conversion and can be written row by row.
 pub(super) fn direct_stride(is_direct: bool, rows: &Rows<1>, columns: &Rows<1>) -> Option<usize> {
     let contiguous = columns.outer.len() <= 1 && (columns.len == 1 || columns.stride[0] == 1);
     (is_direct && contiguous && rows.outer.len() <= 1).then_some(rows.stride[0] as usize)
@@ -45,8 +45,8 @@ impl<A: Accumulator> Output<A> for StridedOutput<'_, A> {
     }
 }
 
-/// Calls `f` with the parts of a tile that have strides: where a part begins in the tile, its rows and columns, the offset in the output,
-/// and the strides there.
+/// Calls `f` with the parts of a tile that have constant strides: where the part begins in the tile, its rows and columns, its offset in
+/// the output, and its strides there.
 fn each_part(
     [all_rows, all_columns]: [&Rows<1>; 2],
     [rows, columns]: [Range<usize>; 2],
@@ -64,7 +64,7 @@ fn each_part(
     });
 }
 
-/// A matrix of outputs, as a [`StridedOutput`], of the sums of a unit for narrow elements.
+/// A matrix of outputs like [`StridedOutput`], for the sums of a unit for narrow elements.
 pub(super) struct StridedSums<'a> {
     pub(super) out: DisjointMut<'a, u8>,
     pub(super) dtype: DType,
@@ -76,13 +76,13 @@ impl narrow::Output for StridedSums<'_> {
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &mut Sums) {
         each_part([self.rows, self.columns], [rows, columns], |[i, j], shape, at, strides| {
             let to = self.out.at(at as usize * self.dtype.size());
-            // SAFETY: the elements are of the tile, which is this task's own, as the caller promises.
+            // SAFETY: the elements are of the tile, which belongs to this task, as the caller promises.
             unsafe { narrow::write_sums(self.dtype, &sums[i * PANEL + j..], shape, to, strides) };
         });
     }
 }
 
-/// Writes rows of sums, which are `across` apart, to an offset, with these strides of rows and columns.
+/// Writes rows of sums, `across` apart, to an offset, with these strides of rows and columns.
 ///
 /// # Safety
 /// The elements are of the output, and no other task has access to them.
@@ -103,7 +103,7 @@ pub(super) unsafe fn write_part<A: Accumulator>(
         if strides[0] == 1 {
             (shape, from_strides, strides) = ([columns, rows], [1, across as isize], [strides[1], 1]);
         }
-        // SAFETY: there are as many sums (checked), and the elements are as the caller promises.
+        // SAFETY: the sums have this length (checked), and the elements are as the caller promises.
         return unsafe {
             copy_function::<A>([from_strides[1], strides[1]])(shape, sums.as_ptr(), from_strides, to, strides)
         };
@@ -134,7 +134,7 @@ unsafe fn write_row<A: Accumulator>(
     for (i, sums) in sums.chunks(CHUNK).enumerate() {
         let mut converted = [0u64; CHUNK];
         let from = converted.as_mut_ptr().cast::<u8>();
-        // SAFETY: the chunk fits as many elements of any dtype; each element is one of the output.
+        // SAFETY: the chunk fits this many elements of any dtype; each element is in the output.
         unsafe {
             writer.write(sums, from);
             for j in 0..sums.len() {

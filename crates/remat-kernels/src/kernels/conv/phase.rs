@@ -47,9 +47,9 @@ pub(super) struct Problem<'a> {
     pub(super) out: &'a Aval,
     pub(super) out_strides: &'a Strides,
     pub(super) groups: usize,
-    /// Whether sums are written as they are.
+    /// Whether sums are written without conversion.
     pub(super) is_direct: bool,
-    /// Whether a task convolves an image in all phases.
+    /// Whether a task convolves one image in all phases.
     pub(super) alone: bool,
 }
 
@@ -65,22 +65,22 @@ pub(super) struct Method {
     pub(super) products: Products,
 }
 
-/// The products of a phase: a batch of those of `rows` by `depth` and `depth` by `columns` elements, which are its `shape`.
+/// The products of a phase: a batch of products of `rows` by `depth` and `depth` by `columns` elements, the `shape`.
 #[derive(Clone, Copy)]
 pub(super) struct Products {
     pub(super) batch: usize,
-    /// The groups, each with weights of its own, among the products of the batch: one if the whole is one of many tasks.
+    /// The number of groups, each with its own weights, among the products of the batch; one if this phase is part of one task.
     pub(super) groups: usize,
     pub(super) shape: [usize; 3],
-    /// Whether sums can be written to the output as they are, row by row.
+    /// Whether sums can be written to the output without conversion, row by row.
     pub(super) direct: bool,
-    /// How many neighbours along the contracted dimension have one stride in the left operand.
+    /// How many neighbours along the contracted dimension have the same stride in the left operand.
     pub(super) run: usize,
     /// Whether the windows are the left operand.
     pub(super) windows_first: bool,
     /// Whether the left operand can be read in place, unless its elements are converted.
     pub(super) in_place: bool,
-    /// Whether the whole is one of many tasks.
+    /// Whether the whole phase runs in one task.
     pub(super) is_task: bool,
 }
 
@@ -119,12 +119,12 @@ fn output_offsets(axes: &[Paired]) -> Rows<1> {
 }
 
 impl Problem<'_> {
-    /// How a phase is computed. Of a problem with row-major operands: the order of sums must not depend on layouts.
+    /// How a phase is computed. Determined for row-major operands, since the order of sums must not depend on layouts.
     pub(super) fn method(&self, along: &[Along]) -> Method {
         let Problem { op, out, is_direct, .. } = *self;
         let mut axes = self.axes(along);
         let mut elements: SmallVec<[usize; 4]> = (0..axes.elements.len()).collect();
-        // Features are summed last where they are neighbours, so that runs of them can be read.
+        // Features are summed last where they are neighbours in memory, so that runs of them can be read.
         if op.lhs_dims.spatial.iter().all(|&d| d < op.lhs_dims.second) {
             elements.rotate_left(1);
         }
@@ -135,13 +135,13 @@ impl Problem<'_> {
         let (count, stride) = (out.shape[op.out_dims.second] / self.groups, self.out_strides[op.out_dims.second]);
         let features = Rows::from(StridedIter::new(&[count], [&[stride]]));
         let features_are_neighbours = all_positions.iter().all(|(axis, outer)| axis.size == 1 || *outer > stride);
-        // As right operand, windows whose contracted elements are neighbours are packed transposed. Then the weights are too, so
-        // that the windows are the left operand if that transposes fewer.
+        // As the right operand, windows whose contracted elements are neighbours are packed transposed, and the weights too. Then the
+        // windows become the left operand, if that transposes fewer elements.
         let transposed = self.windows(&axes, &all_positions).along() == CONTRACTED;
         let windows_first = features_are_neighbours || (transposed && size(&all_positions) >= count);
         let mut one_by_one = self.alone;
         if !windows_first {
-            // Weights are read in place, if their neighbours are summed one after the other.
+            // Weights are read in place if neighbours in memory are summed one after the other.
             elements.sort_by_key(|&i| Reverse(listed.elements[i].1));
             axes.elements = permuted(&listed, &elements);
             one_by_one |= axes.image.0.size > 1
@@ -169,7 +169,7 @@ impl Problem<'_> {
         Method { elements, one_by_one, products }
     }
 
-    /// A phase that is computed by this method, with its products cut so.
+    /// The phase computed by this method, with its products cut this way.
     pub(super) fn phase<C>(&self, along: &[Along], method: &Method, cut: C) -> Phase<C> {
         let Problem { op, out, .. } = *self;
         let (elements, windows_first) = (&method.elements, method.products.windows_first);

@@ -1,5 +1,5 @@
-//! The polyphase decomposition of a convolution: positions of windows grouped by the elements of the window that meet elements
-//! of a dilated image there, and not the zeros between them.
+//! The polyphase decomposition of a convolution of a dilated image: positions of windows are grouped by the window elements that meet
+//! elements of the image, not the zeros between them.
 
 use remat_ir::{Aval, Conv};
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ pub(super) struct Along {
     pub(super) skips: [usize; 2],
 }
 
-/// The number of phases, and those in which windows have elements, along each spatial dimension.
+/// The number of phases, and the phases in which windows have elements, along each spatial dimension.
 pub(super) fn phases(op: &Conv, out: &Aval, weights: &Layout) -> (usize, Vec<SmallVec<[Along; 4]>>) {
     if out.size() == 0 {
         return (0, Vec::new());
@@ -46,7 +46,7 @@ pub(super) fn phases(op: &Conv, out: &Aval, weights: &Layout) -> (usize, Vec<Sma
 fn along(op: &Conv, d: usize, [positions, elements]: [usize; 2]) -> Vec<Along> {
     let (stride, dilation, low) = (op.strides[d], op.rhs_dilation[d], op.padding[d].0 as i128);
     let image = op.lhs_dilation[d];
-    // This many positions later the same elements of a window meet the image.
+    // After this many positions, the same elements of a window meet the image again.
     let common = [stride, dilation].map(|step| greatest_common_divisor(step, image));
     let [every, each] = common.map(|common| image / common);
     let phase = |first: usize| {

@@ -1,6 +1,6 @@
 //! Row segments of an image, which may begin or end outside of it.
 
-// Elements are read and written through pointers, since both may lie apart.
+// Elements are read and written through pointers, since both sides may have gaps.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -21,9 +21,9 @@ pub(super) struct RowSegments {
     pub(super) strides: [isize; 2],
     pub(super) count: usize,
     pub(super) len: usize,
-    /// The offset of the first element where they are copied to.
+    /// The offset of the first element in the destination.
     pub(super) to: usize,
-    /// The strides between segments and within one where they are copied to.
+    /// The strides in the destination, between segments and within one.
     pub(super) to_strides: [usize; 2],
     /// The segments that are inside.
     pub(super) segments: Range<usize>,
@@ -34,7 +34,7 @@ pub(super) struct RowSegments {
     pub(super) shared: Option<(i64, [u64; 2], usize)>,
 }
 
-/// Elements that are converted at a time, if they are not neighbours where they are copied to.
+/// Elements that are converted at a time, if they are not neighbours in the destination.
 const CHUNK: usize = 64;
 
 /// Neighbours that are copied at a time, of long segments.
@@ -42,10 +42,10 @@ const LANES: usize = 16;
 
 /// The elements of an array, from which segments are copied.
 pub(super) trait Array: Copy {
-    /// What they are copied as.
+    /// The type to which they are copied.
     type Number: Copy + Default;
 
-    /// The elements, where they are such numbers.
+    /// The elements, if they have this type already.
     fn numbers(&self) -> Option<&[Self::Number]>;
 
     /// Reads `to.len()` elements that are `stride` apart, the first at `start`.
@@ -64,7 +64,7 @@ impl<A: Accumulator> Array for Elements<'_, A> {
     }
 }
 
-/// Elements that are copied as they are.
+/// Elements that are copied without conversion.
 impl<N: Copy + Default> Array for &[N] {
     type Number = N;
 
@@ -127,7 +127,7 @@ fn zeros<N: Copy + Default>(segments: &RowSegments, to: &mut [N]) {
     }
 }
 
-/// Copies the part of some segments that is inside, which is the same in all.
+/// Copies the part of some segments that is inside of the image; it is the same part in all of them.
 fn copy_inside<E: Array>(elements: &E, segments: &RowSegments, to: &mut [E::Number]) {
     let (count, len) = (segments.segments.len(), segments.inside.len());
     if count == 0 || len == 0 {
@@ -167,7 +167,7 @@ fn copy_numbers<N: Copy>(
     to: &mut [N],
     to_strides: [usize; 2],
 ) {
-    // The first and the last number of the first and of the last segment, and with them all between, are in the slice.
+    // The first and the last number of the first and the last segment, and so all between them, are in the slice.
     let (across, along) = ((count - 1) as isize * strides[0], (len - 1) as isize * strides[1]);
     let is_in = |at: isize| at >= 0 && (at as usize) < from.len();
     assert!(is_in(at) && is_in(at + across) && is_in(at + along) && is_in(at + across + along));
@@ -199,7 +199,7 @@ pub(super) fn copy_function<A: Copy>(strides: [isize; 2]) -> CopyFn<A> {
     copy::<A>(level)
 }
 
-/// As [`copy`], of elements of four bytes that are neighbours to every second one, some at a time.
+/// As [`copy`], from neighbouring elements of four bytes to every second one, several at a time.
 ///
 /// # Safety
 /// As [`CopyFn`], and the CPU has the instructions.
@@ -237,7 +237,7 @@ multiversion! {
         to: *mut A,
         to_strides: [isize; 2],
     ) {
-        // SAFETY: these are the numbers that the caller promises.
+        // SAFETY: the caller promises these numbers.
         unsafe {
             match (strides[1], to_strides[1]) {
                 (1, 1) => {}
@@ -258,8 +258,8 @@ multiversion! {
     }
 }
 
-/// Copies segments of `N` to `2 * N` neighbours: the first and the last `N` of each, which may overlap. So short segments take neither
-/// loops nor branches of their own.
+/// Copies segments of `N` to `2 * N` neighbours: the first and the last `N` of each, which may overlap. So short segments need no loops or
+/// branches.
 ///
 /// # Safety
 /// All are valid for reading at `from` and for writing at `to`.
@@ -281,8 +281,8 @@ unsafe fn copy_ends<A: Copy, const N: usize>(
     }
 }
 
-/// Copies segments of at least [`LANES`] neighbours. A call for each would take as long, and the CPU does not foresee that the next
-/// segment is read next.
+/// Copies segments of at least [`LANES`] neighbours. A call for each segment would take as long as the copy, and the CPU would not predict
+/// that the next segment is read next.
 ///
 /// # Safety
 /// As [`copy_ends`].
@@ -308,8 +308,8 @@ unsafe fn copy_long<A: Copy>(
     }
 }
 
-/// Copies numbers that lie apart, if `SCALAR` one by one: else the compiler may gather and scatter them, for which many CPUs take several
-/// cycles each, where it has no shuffles.
+/// Copies numbers with gaps, one by one if `SCALAR`. Otherwise the compiler may use gather and scatter, which take several cycles for each
+/// number on many CPUs.
 ///
 /// # Safety
 /// As [`copy_ends`].
@@ -327,7 +327,7 @@ unsafe fn copy_apart<A: Copy, const SCALAR: bool>(
             // SAFETY: as the caller promises.
             unsafe {
                 let (x, to) = (from.offset(j * strides[1]).read(), to.offset(j * to_strides[1]));
-                // Volatile writes are not made vectors.
+                // The compiler does not vectorise volatile writes.
                 if SCALAR { to.write_volatile(x) } else { to.write(x) }
             }
         }

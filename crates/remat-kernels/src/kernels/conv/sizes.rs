@@ -4,44 +4,43 @@ use super::phase::Products;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::kernels::matmul::{Cut, MANY, SHARED, even};
 
-/// Parts of the contracted dimension are at most this long, and at least half as long if an operand has runs that can be cut
-/// so.
+/// Parts of the contracted dimension are at most this long, and at least half of it if an operand has runs that can be cut to that length.
 const PART: usize = 256;
 
 /// Runs of at least this many neighbours are joined to parts.
 const MIN_RUN: usize = 16;
 
-/// Most columns of a tile or strip. A copied block of the left operand is used once for each.
+/// Most columns of a tile or strip. A copied block of the left operand is used once for each column.
 const MAX_COLUMNS: usize = 512;
 
-/// Fewest columns of a tile that packs its strips itself.
+/// Fewest columns of a tile that packs its own strips.
 const MIN_COLUMNS: usize = 128;
 
-/// Fewest columns where the left operand is read in place: no tile copies it anew, and none waits for another.
+/// Fewest columns where the left operand is read in place: no tile copies it again, and none waits for another.
 const MIN_COLUMNS_IN_PLACE: usize = 32;
 
-/// Most rows of such a tile. A strip is used once for each.
+/// Most rows of such a tile. A strip is used once for each row.
 const MAX_ROWS: usize = 1024;
 
-/// Numbers of a strip of one task, so that it stays in the second-level cache.
+/// Numbers in a strip of one task, so that it stays in the second-level cache.
 const OWN_STRIP: usize = 1 << 17;
 
-/// Numbers of a strip that all tasks share, so that it stays in the last-level cache.
+/// Numbers in a strip that all tasks share, so that it stays in the last-level cache.
 const SHARED_STRIP: usize = 1 << 18;
 
-/// Numbers of sums that are kept from strip to strip.
+/// Most sums that are kept from strip to strip.
 const KEPT: usize = 1 << 20;
 
 /// Most rows of tiles that share a strip.
 const TILE_ROWS: usize = 48;
 
-/// Fewest rows of such tiles. A panel of the strip is used once for each.
+/// Fewest rows of such tiles. A panel of the strip is used once for each row.
 const MIN_ROWS: usize = 24;
 
 /// Split into at least this many tasks.
 const MIN_TASKS: usize = 8;
 
-/// The cut of the products of a phase.
+/// How the products of a phase are cut.
 pub(super) fn cut<A: Accumulator>(kernel: &'static MicroKernel<A>, products: &Products) -> Cut<A> {
     let Products { batch, shape, direct, run, windows_first, in_place, is_task, .. } = *products;
     let [rows, columns, depth] = shape;
@@ -56,7 +55,7 @@ pub(super) fn cut<A: Accumulator>(kernel: &'static MicroKernel<A>, products: &Pr
     let tile_columns = |most: usize| even(columns, most, panel);
     let tiles = |tile_columns: usize| batch * columns.div_ceil(tile_columns);
     if !windows_first && rows <= MAX_ROWS {
-        // The windows of a tile meet all features, so that each is gathered once, by the task that needs it.
+        // A tile's windows are multiplied with all features, so that the task that needs a window gathers it once.
         let wide = if direct { MAX_COLUMNS } else { MAX_COLUMNS / 2 };
         let (least, enough) = if in_place { (MIN_COLUMNS_IN_PLACE, MANY / 2) } else { (MIN_COLUMNS, MANY) };
         let with = |count: usize| {
@@ -84,8 +83,8 @@ pub(super) fn cut<A: Accumulator>(kernel: &'static MicroKernel<A>, products: &Pr
         strip_columns = even(columns, (SHARED_STRIP / depth).max(panel), panel);
         strip_depth = depth;
     }
-    // As many tiles of one height as two or four threads can share without a rest; first of fewer rows, since each copies the rows of the
-    // left operand that it meets, once for all columns.
+    // A number of tiles of equal height that two or four threads can share evenly. Rows are cut before columns, since each tile
+    // copies its rows of the left operand once for all columns.
     let count = rows.div_ceil(TILE_ROWS).max((rows / MIN_ROWS).min(MIN_TASKS));
     let tile_rows = rows.div_ceil(count.next_multiple_of(if count > MIN_TASKS { 4 } else { 2 })).clamp(1, rows.max(1));
     let across = MIN_TASKS.div_ceil(rows.div_ceil(tile_rows));

@@ -1,4 +1,4 @@
-//! Convolutions against the evaluator.
+//! Tests of convolutions against the evaluator.
 
 use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation, Shape};
 
@@ -32,7 +32,7 @@ fn agree(op: &Conv, image: &Array, weights: &Array) {
     agree_within(1.0, op, image, weights);
 }
 
-/// Compares with the evaluator; results below the scale may be off by as much as it may.
+/// Compares with the evaluator. Results below `scale` may differ as much as a result of that size.
 fn agree_within(scale: f64, op: &Conv, image: &Array, weights: &Array) {
     let tolerance = match op.preferred_element_type {
         DType::F64 => 1e-12,
@@ -163,7 +163,7 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
             agree(&Conv { lhs_dilation: [2, 2].as_slice().into(), ..forward.clone() }, &x, &y);
             let of_groups = plain(dtype, &placed(weights, [70, 20, 3, 3]), 4);
             agree(&Conv { feature_group_count: 2, ..forward.clone() }, &x, &of_groups);
-            // As the gradient of the weights: batch and features change places.
+            // The gradient of the weights: batch and features change places.
             let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
             let gradient = Conv {
                 lhs_dims: swapped(&forward.lhs_dims),
@@ -186,7 +186,7 @@ fn many_images_agree_with_the_evaluator() {
                 shape
             };
             let array = |dims, sizes, seed| plain(dtype, &placed(dims, sizes), seed);
-            // Each image is a task, which goes through all phases; of a window of one element most results are zero.
+            // Each image is a task, which goes through all phases; with a window of one element most results are zero.
             let dims = (order(&image), order(&weights), order(&image));
             let forward = Conv { lhs_dims: dims.0, rhs_dims: dims.1, out_dims: dims.2, ..of_rank(2, dtype) };
             let dilated = Conv { lhs_dilation: [2, 3].as_slice().into(), ..forward.clone() };
@@ -199,7 +199,7 @@ fn many_images_agree_with_the_evaluator() {
                     &array(weights, [5, 3, window, window], 2),
                 );
             }
-            // As the gradient of the weights, of which sums are so long that they are kept from strip to strip.
+            // The gradient of the weights, with sums so long that they are kept from strip to strip.
             let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
             let gradient = Conv {
                 padding: vec![(1, 1); 2],
@@ -242,7 +242,7 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
         let (op, image, weights) = random(&mut stream, dtype);
         check_views_of(&op, [Aval::new(dtype, image), Aval::new(dtype, weights)], &mut stream);
     }
-    // Large enough to be cut, in the orders of frameworks, forward and as the gradients.
+    // Large enough to be cut, in the layouts of frameworks, forward and as gradients.
     for i in 0..48 {
         let dtype = [DType::F32, DType::F64, DType::Bf16][i % 3];
         let [image, weights] = [[[0, 1, 2, 3], [0, 1, 2, 3]], [[0, 3, 1, 2], [3, 2, 0, 1]]][i / 3 % 2];
@@ -291,10 +291,11 @@ fn in_rows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
     (op, image, weights)
 }
 
-/// A kernel of a convolution for operands of these dtypes and layouts, if it is of the kind that is tested.
+/// Makes a kernel of the tested kind for operands of these dtypes and layouts, if the kind applies.
 type MadeBy = fn(&Conv, [(DType, &Layout); 2], &Aval) -> Option<Box<dyn Kernel>>;
 
-/// Compares kernels of one kind, which computes in `to`, with the evaluator, for the drawn convolutions that it takes: how many there were.
+/// Compares kernels of one kind, which compute in `to`, with the evaluator, for the random convolutions to which the kind applies. Returns
+/// their number.
 fn agree_where_taken(
     count: usize,
     stream: &mut Stream,
@@ -392,7 +393,7 @@ fn long_windows_at_positions_side_by_side_agree_with_the_evaluator() {
     assert!(long > 80, "{long}");
 }
 
-/// The same with dimensions in any order, and without distances between elements.
+/// The same with dimensions in any order, and without gaps between elements.
 fn of_plain_long_windows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
     let (mut op, mut image, mut weights) = of_long_windows(stream, to);
     let rank = op.strides.len();
@@ -455,7 +456,7 @@ fn gradient_of_weights(
 #[test]
 fn gradients_of_weights_are_of_long_windows() {
     let mut stream = Stream::new(14);
-    // One step; several images a step; several rows a step; many panels and tiles, of a stride; few features of images.
+    // One step; several images a step; several rows a step; many panels and tiles, with a stride; images with few features.
     for (images, features, stride) in [
         ([2, 12, 13, 17], 26, 1),
         ([7, 12, 30, 31], 32, 1),
@@ -500,8 +501,8 @@ fn no_number_and_infinity_go_where_the_evaluator_has_them_in_long_windows() {
     }
 }
 
-/// Gradients of weights of convolutions of few features, forward or backward, in the orders of frameworks: also of numbers that are not
-/// finite in the elements that some position of the window does not meet.
+/// Gradients of weights of convolutions with few features, forward or backward, in the layouts of frameworks. Some have numbers that are
+/// not finite in elements that some position of the window does not meet.
 #[test]
 fn gradients_of_weights_of_few_features_agree_with_the_evaluator() {
     let mut stream = Stream::new(18);
@@ -543,7 +544,7 @@ fn gradients_of_weights_of_few_features_agree_with_the_evaluator() {
             agree_within(1000.0, &op, &corner, &ones(&ins[1]));
         }
     }
-    // Where a corner of the window is in the padding at all positions, it would reach no result.
+    // If a corner of the window is in the padding at all positions, it would reach no result.
     let image = Aval::new(DType::F32, [2, 48, 25, 26]);
     for (pad, is_exchanged) in [(3, false), (2, true)] {
         let dims =
@@ -584,7 +585,7 @@ fn matrices_are_read_in_place_where_nothing_is_reversed() {
     }
 }
 
-/// Copies `count` segments of `len` neighbours of every length from numbers that lie apart to others, and compares each.
+/// Copies `count` segments of `len` neighbours, for every length, between slices with gaps, and compares each.
 fn segments_are_copied<N: Copy + Default + PartialEq + std::fmt::Debug>(numbers: &[N]) {
     for (along, to_along) in [(1, 1), (-1, 1), (2, 1), (3, 1), (1, 2), (2, 3)] {
         for (count, len) in (1..70).flat_map(|len| [(1, len), (3, len)]) {

@@ -1,10 +1,11 @@
 //! Several loops over one space, computed block by block.
 //!
-//! A normalisation reads its operand three times: for a mean, for a variance and for its result. Where the operand is larger than the
-//! caches, three loops read it from memory three times. But all that belongs to one channel of images, or to one long row, mostly fits into the cache of a core, or is at
-//! least small beside the last-level one, so that one task computes all loops of some positions one after the other (phases, of a block), and memory is read once.
+//! A normalisation reads its operand three times: for a mean, for a variance, and for its result. If the operand is larger than the caches,
+//! three loops read it from memory three times. But the elements of one channel of images, or of one long row, usually fit into the cache
+//! of a core, or at least take a small part of the last-level cache. So one task computes all loops for some positions (a block), one after
+//! the other (phases), and memory is read once.
 //!
-//! Each phase is the program of its loop, and its results have the bits that the loop alone gives.
+//! Each phase is the program of its loop, and its results have the same bits as those of the loop alone.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +21,7 @@ use crate::threads::Threads;
 #[derive(Clone, Copy)]
 pub(super) struct Space([usize; 3]);
 
-/// A loop of which some positions can be computed.
+/// A loop that can be computed for some positions only.
 pub(super) trait Phase: Send + Sync {
     /// Bytes of scratch memory for this many positions.
     fn scratch(&self, kept: usize) -> usize;
@@ -30,10 +31,10 @@ pub(super) trait Phase: Send + Sync {
         &[]
     }
 
-    /// Computes what belongs to some positions along the dimension of blocks.
+    /// Computes the loop at some positions along the dimension of blocks.
     ///
     /// # Safety
-    /// The memory is what the loop was made for, over this space, and no other task uses these positions of its outputs.
+    /// The memory has the layout for which the loop was compiled, over this space, and no other task uses these positions of its outputs.
     unsafe fn run(&self, space: &Space, kept: Range<usize>, scratch: &mut [u8], memory: &Memory<'_>);
 }
 
@@ -42,7 +43,7 @@ struct Placed {
     phase: Box<dyn Phase>,
     ins: Vec<PhaseMemory>,
     outs: Vec<PhaseMemory>,
-    /// How many of the values inside of blocks have memory while it runs: the first ones.
+    /// How many of the values inside of blocks have memory while the phase runs: a prefix of them.
     inside: usize,
 }
 
@@ -55,15 +56,17 @@ struct Blocks {
     in_place: Vec<(usize, usize)>,
 }
 
-/// What the arrays of a block take together, so that they stay in the second-level cache of a core, or nearly so, if a position takes no more.
+/// Bytes of all arrays of a block together, so that they stay in the second-level cache of a core, or nearly so. A block has at least one
+/// position.
 const BLOCK_BYTES: usize = 512 << 10;
-/// There are at least so many blocks, where there are as many positions.
+/// Fewest blocks, where there are enough positions.
 pub(super) const BLOCKS: usize = 16;
-/// Elements of a block that lie one after the other, at least, where a block is several pieces of its arrays: tiles are no longer than a piece, and take longer to begin than
-/// to compute where they are shorter. (A normalisation in pieces of 64 elements took 2.0 times the time that its loops take alone, 0.85 to 1.2 in pieces of 128, 0.87 of 256.)
+/// Fewest contiguous elements of a block, where a block is several pieces of its arrays. Tiles are no longer than a piece, and short tiles
+/// take longer to start than to compute. (A normalisation in pieces of 64 elements took 2.0 times the time of its separate loops; in pieces
+/// of 128, 0.85 to 1.2; in pieces of 256, 0.87.)
 const LEAST_PIECE: usize = 256;
-/// What one position takes, at most: more is in no cache when the next loop reads it, and one position is the least that a task can be. (Loops over 16 MB for each position
-/// took 0.76 of the time that they take alone, 0.97 over 32 MB.)
+/// Most bytes of one position. The next loop would find more in no cache, and a task has at least one position. (Loops over 16 MB for each
+/// position took 0.76 of the time of separate loops; over 32 MB, 0.97.)
 const MOST_BYTES: usize = 16 << 20;
 
 impl Space {
@@ -71,7 +74,8 @@ impl Space {
         self.0.iter().product()
     }
 
-    /// Where the elements at these positions are in an array with so many elements: one at each position of the space, or one for each kept position.
+    /// The ranges of these positions in an array of `size` elements, which has an element at each position of the space, or for each kept
+    /// position.
     pub(super) fn ranges(&self, size: usize, kept: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let [before, all, after] = if size == self.size() { self.0 } else { [1, self.0[1], 1] };
         (0..before).map(move |b| (b * all + kept.start) * after..(b * all + kept.end) * after)
@@ -85,18 +89,19 @@ pub(super) fn of_block([before, kept, after]: [usize; 3], width: usize) -> usize
 }
 
 impl BlockedLoops {
-    /// No reduction to so many positions along the dimension is cut into segments.
+    /// Reductions to at least this many positions along the dimension are not cut into segments.
     pub const LEAST_POSITIONS: usize = TASKS;
 
-    /// Whether loops over a space are worth computing together. `width` is what the elements of all their arrays take at one position of it, in bytes.
+    /// Whether computing loops over a space together is worth it. `width` is the bytes of the elements of all their arrays at one position
+    /// of the space.
     pub fn are_worthwhile(space: [usize; 3], width: usize) -> bool {
         let [before, _, after] = space;
         let piece = of_block(space, width) * after;
         (before == 1 || piece >= LEAST_PIECE) && width * before * after <= MOST_BYTES
     }
 
-    /// The pairs of an input and an output of a loop whose memory can be the same: [`Kernel::in_place`] of its kernel. `None` if there is no tile function for one of
-    /// the operations.
+    /// The pairs of an input and an output of a loop that can share memory: [`Kernel::in_place`] of its kernel. `None` if an operation has
+    /// no tile function.
     pub fn in_place(spec: &LoopSpec) -> Option<Vec<(usize, usize)>> {
         if spec.reduction.is_some() {
             return Some(Vec::new());
@@ -104,7 +109,7 @@ impl BlockedLoops {
         Some(Phase::in_place(&Map::new(spec)?).to_vec())
     }
 
-    /// The kernel; `None` if a loop cannot be computed in blocks of this space, or there is no tile function for one of the operations.
+    /// The kernel; `None` if a loop cannot be computed in blocks of this space, or an operation has no tile function.
     pub fn kernel(&self) -> Option<Box<dyn Kernel>> {
         let space = Space(self.space);
         let mut phases = Vec::new();
@@ -132,7 +137,8 @@ impl BlockedLoops {
         Some(Box::new(Blocks { phases, space, of_block, in_place }))
     }
 
-    /// How many of the values inside of blocks have memory while a phase runs: up to the last one that this or an earlier phase writes, and this or a later one reads.
+    /// How many of the values inside of blocks have memory while a phase runs: up to the last one that this or an earlier phase writes, and
+    /// this or a later phase reads.
     fn inside(&self, at: usize) -> usize {
         let number = |memory: &PhaseMemory| if let PhaseMemory::Inside(value) = memory { Some(*value) } else { None };
         let written = self.phases[..=at].iter().flat_map(|phase| &phase.outs).filter_map(number);
@@ -145,7 +151,7 @@ impl BlockedLoops {
     }
 }
 
-/// The elements of a loop that is no reduction.
+/// The number of elements of a loop without a reduction.
 fn size(spec: &LoopSpec) -> usize {
     spec.rows * spec.columns.unwrap_or(1)
 }
@@ -164,8 +170,8 @@ fn phase(spec: &LoopSpec, space: &Space) -> Option<Box<dyn Phase>> {
     }
 }
 
-/// The inputs of the kernel whose memory an output may take: that of the phase which writes it first, if no later one reads the input, and the
-/// earlier ones read it at the positions of the block alone.
+/// The inputs of the kernel whose memory an output may take, because the phase that first writes the output allows it. No later phase may
+/// read the input, and earlier ones may read it only at the positions of the block.
 fn in_place(loops: &BlockedLoops, phases: &[Placed]) -> Vec<(usize, usize)> {
     let size = loops.space.iter().product::<usize>();
     let is_elsewhere = |of_phase: &LoopPhase, read: PhaseMemory| {
@@ -191,13 +197,13 @@ fn in_place(loops: &BlockedLoops, phases: &[Placed]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Whether the elements of an operand are those of an array of the space, in order.
+/// Whether an operand has the elements of an array of the space, in order.
 fn is_whole(layout: &Layout, size: usize) -> bool {
     layout.is_contiguous() && layout.offset == 0 && layout.size() == size
 }
 
 impl Blocks {
-    /// Bytes of scratch memory of one thread. The values inside of blocks are at its end, the first one last.
+    /// Bytes of scratch memory for one thread. The values inside of blocks are at its end, the first one last.
     fn of_thread(&self) -> usize {
         let of_phase = |placed: &Placed| {
             placed.phase.scratch(self.of_block).next_multiple_of(64) + placed.inside * self.of_value()
@@ -236,8 +242,8 @@ impl Kernel for Blocks {
                     of_value,
                     first: kept.start,
                 });
-                // SAFETY: the sources and targets are those that the kernel was made for. Blocks are disjoint, and phases read of what is written
-                // those positions alone that are in the block, as `LoopPhase` says. Each value inside has room for an element for each.
+                // SAFETY: the kernel was made for these sources and targets. Blocks are disjoint, and phases read only those positions of
+                // written arrays that are in the block, as `LoopPhase` says. Each value inside has room for an element at each position.
                 unsafe { phase.run(&self.space, kept.clone(), scratch, &memory) }
             }
         });

@@ -1,4 +1,4 @@
-//! Loops that are computed together, beside the same loops one after the other.
+//! Tests of loops that are computed together, against the same loops computed one after the other.
 
 use remat_ir::{Array, Aval, Binary, Compare, DType, Prim, Reduce, ReduceKind, Unary};
 
@@ -10,14 +10,14 @@ use crate::interface::{BlockedLoops, Kernel, Layout, LoopEquation, LoopOperand, 
 use crate::test_support::{assert_same, plain, run, threads};
 use PhaseMemory::{Input, Inside, Output};
 
-/// A loop over the arrays of these numbers, whose last equation, or equations, are its results.
+/// A loop over the arrays with these indices, whose last equations are its results.
 fn spec(operands: Vec<LoopOperand>, equations: Vec<LoopEquation>, rows: usize, outs: usize) -> LoopSpec {
     let outs = (equations.len() - outs..equations.len()).collect();
     LoopSpec { operands, equations, outs, rows, columns: None, reduction: None }
 }
 
-/// Four loops: `a = x * y`; for each channel `s`, the sum of `a`, and `t`, the largest of `x`; `m = s - t`; `a + sin m`, in place of `a`. Of integers it is
-/// `a - m`, and of truth values `a = x and y`, `s` whether all of `a` are, `m = s or t`, and whether `a` is not `m`.
+/// Four loops: `a = x * y`; for each channel `s`, the sum of `a`, and `t`, the maximum of `x`; `m = s - t`; `a + sin m`, in place of `a`.
+/// For integers the last is `a - m`. For bools `a = x and y`, `s` is whether all of `a` are true, `m = s or t`, and the last is `a != m`.
 fn loops(dtype: DType, space: [usize; 3]) -> [LoopSpec; 4] {
     let [before, kept, after] = space;
     let all = |number| input(number, dtype, Full, Layout::contiguous(&space));
@@ -50,7 +50,7 @@ fn loops(dtype: DType, space: [usize; 3]) -> [LoopSpec; 4] {
     ]
 }
 
-/// The loops together: `x` and `y` give the last result, in whose memory `a` is, and `t`.
+/// The loops together. The inputs are `x` and `y`; the outputs are the last result, which takes the memory of `a`, and `t`.
 fn together(dtype: DType, space: [usize; 3]) -> Option<Box<dyn Kernel>> {
     let places = [
         (vec![Input(0), Input(1)], vec![Output(0)]),
@@ -102,7 +102,7 @@ fn reductions_in_segments_are_not_computed_in_blocks() {
 
 #[test]
 fn an_operand_that_a_block_reads_elsewhere_is_not_overwritten() {
-    // The second loop reads the first one's operand backwards, that is, what belongs to other blocks.
+    // The second loop reads the first loop's operand backwards, and so the elements of other blocks.
     let (dtype, space) = (DType::F32, [2, 64, 9]);
     let first = |layout: Layout| {
         let negative = equation(Unary::Neg, &[Operand(0)], dtype, Full);
@@ -133,7 +133,7 @@ fn short_pieces_and_very_large_positions_are_not_worthwhile() {
     let are_worthwhile = |space| BlockedLoops::are_worthwhile(space, 8);
     assert!(are_worthwhile([32, 256, 196]) && are_worthwhile([32, 2048, 49]) && are_worthwhile([8, 64, 65536]));
     assert!(!are_worthwhile([4096, 64, 4]) && !are_worthwhile([2048, 32, 2]));
-    // A block is one piece where nothing is before the dimension.
+    // A block is one piece where no dimension comes before the dimension of blocks.
     assert!(are_worthwhile([1, 1 << 16, 4]));
     assert!(!are_worthwhile([1, 32, 10_000_000]) && !are_worthwhile([100, 32, 100_000]));
 }

@@ -1,4 +1,4 @@
-//! Sums of the lanes of 16 vectors of f32, by shuffles of two of them at a time: half as many as it takes to transpose them first.
+//! Sums of the lanes of 16 vectors of f32, by shuffles of two vectors at a time: half as many shuffles as transposing them first takes.
 
 // Vectors are loaded and stored through pointers.
 #![allow(unsafe_code)]
@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use super::arithmetic;
 use super::lanes::LANES;
 
-/// As [`Factor::add_up`](arithmetic::Factor::add_up), of vectors of so many bytes.
+/// As [`Factor::add_up`](arithmetic::Factor::add_up), with vectors of `VECTOR` bytes.
 #[inline(always)]
 pub(super) fn floats<const VECTOR: usize>(sums: &[[f32; LANES]; LANES]) -> [f32; LANES] {
     #[cfg(target_arch = "x86_64")]
@@ -27,7 +27,7 @@ pub(super) fn floats<const VECTOR: usize>(sums: &[[f32; LANES]; LANES]) -> [f32;
     std::array::from_fn(|i| arithmetic::add_lanes(&sums[i]))
 }
 
-/// Both halves of 16 things.
+/// Both halves of 16 elements.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn halves<T>(all: &[T; 16]) -> [&[T; 8]; 2] {
@@ -35,7 +35,7 @@ fn halves<T>(all: &[T; 16]) -> [&[T; 8]; 2] {
     [&first[0], &second[0]]
 }
 
-/// Number `i` with neighbouring bits exchanged: the sum whose lanes vector `i` has to have, so that sums come out in order.
+/// `i` with neighbouring bits exchanged: the sum whose lanes vector `i` must hold, so that the sums come out in order.
 #[cfg(target_arch = "x86_64")]
 const fn exchanged(i: usize) -> usize {
     (i & 0b0101) << 1 | (i & 0b1010) >> 1
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::simd::{Instructions, Level};
 
-    /// Every level has the sums of plain additions, each in its place.
+    /// Every level computes the same sums as plain additions, in the same order.
     #[test]
     fn lanes_add_up_in_one_order() {
         let sums: [[f32; LANES]; LANES] =

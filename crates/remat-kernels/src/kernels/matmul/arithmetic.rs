@@ -1,4 +1,4 @@
-//! The numbers that products by few rows are computed in.
+//! The numbers in which products with few rows are computed.
 
 use remat_ir::{DType, Element, bf16, f16};
 
@@ -13,10 +13,10 @@ pub(super) trait Load: Element {
 
     fn load(self) -> Self::Number;
 
-    /// Neighbours, by vectors of so many bytes.
+    /// Reads `N` neighbours, with vectors of `VECTOR` bytes.
     ///
     /// # Safety
-    /// They are valid for reading, and need not be aligned to more than one. The function that this is inlined into is compiled for such vectors.
+    /// They are valid for reading, and need not be aligned. The function into which this is inlined is compiled for such vectors.
     #[inline(always)]
     unsafe fn load_all<const N: usize, const VECTOR: usize>(from: *const Self) -> [Self::Number; N] {
         // SAFETY: as the caller promises.
@@ -66,7 +66,7 @@ impl Load for f16 {
     }
 }
 
-/// The numbers that elements are multiplied as.
+/// The type as which elements are multiplied.
 pub(super) trait Factor: Accumulator + Load<Number = Self> {
     /// The loops over a matrix of a dtype, if its elements are converted in registers.
     fn loops(dtype: DType) -> Option<Loops<Self>>;
@@ -74,15 +74,15 @@ pub(super) trait Factor: Accumulator + Load<Number = Self> {
     /// `self + a * b`, rounded once if `FUSED`, which is slow on a CPU without an instruction for it.
     fn multiply_add_at<const FUSED: bool>(self, a: Self, b: Self) -> Self;
 
-    /// What the lanes of 16 sums add up to, by vectors of so many bytes: the second half of the lanes is added to the first, again and again. The function that this is
-    /// inlined into is compiled for such vectors.
+    /// The sums of the lanes of 16 sums, with vectors of `VECTOR` bytes: the second half of the lanes is added to the first, again and
+    /// again. The function into which this is inlined is compiled for such vectors.
     #[inline(always)]
     fn add_up<const VECTOR: usize>(sums: &[[Self; LANES]; LANES]) -> [Self; LANES] {
         std::array::from_fn(|i| add_lanes(&sums[i]))
     }
 }
 
-/// What the lanes of a sum add up to.
+/// The sum of the lanes of a sum.
 #[inline(always)]
 pub(super) fn add_lanes<F: Factor>(lanes: &[F; LANES]) -> F {
     // In registers: through memory each sum would wait for the one before.
@@ -128,7 +128,7 @@ impl Factor for i64 {
     }
 }
 
-/// What products are summed in. Sums of a chunk are those of the factors, and are added up in this type.
+/// The type in which products are summed. The sums of a chunk have the type of the factors, and are then added to a sum of this type.
 pub(super) trait Sum<F>: Accumulator {
     /// Most products that are summed as factors before they are added to such a sum.
     const CHUNK: usize;

@@ -1,15 +1,14 @@
 //! Products of matrices, block by block.
 //!
-//! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is packed into *panels*
-//! of as many columns as a micro-kernel takes, which it reads from beginning to end. Blocks of rows of the left operand are packed
-//! into panels too, and each panel of the right operand, of up to 64 KiB, is multiplied with all panels of a block while both are in the
-//! second-level cache; the micro-kernel fetches its next rows into the first-level one. A left operand is read in place where it is used for few columns, and a right
-//! operand where it is used for few rows, if the micro-kernel can.
-//! The method is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM Transactions on
-//! Mathematical Software, 2008.
+//! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is packed into *panels* as wide as
+//! the micro-kernel, which reads them from beginning to end. Blocks of rows of the left operand are packed into panels too. Each panel of
+//! the right operand, of up to 64 KiB, is multiplied with all panels of a block while both are in the second-level cache; the micro-kernel
+//! prefetches its next rows into the first-level cache. If the micro-kernel can, it reads a left operand in place that is used for few
+//! columns, and a right operand that is used for few rows. The method is that of Goto and van de Geijn, "Anatomy of high-performance matrix
+//! multiplication", ACM Transactions on Mathematical Software, 2008.
 //!
-//! All threads share the strips of a large product. Of small products, and of many, each task computes a tile with strips of
-//! its own. Each sum is over the same parts in the same order, whatever tiles, layouts and threads there are.
+//! All threads share the strips of a large product. Where products are small or many, each task computes a tile with its own strips. Each
+//! sum has the same parts in the same order, whatever the tiles, layouts and threads.
 
 // Products are written through pointers, since the tiles of several threads interleave.
 #![allow(unsafe_code)]
@@ -23,10 +22,10 @@ use crate::base::product::{self, Accumulator, Ahead, CALLS, FETCH, MicroKernel};
 use crate::base::scratch;
 use crate::threads::Threads;
 
-/// Most panels of a strip that a task packs: they lie side by side in the operand, so that more neighbours are read at a time.
+/// Most panels of a strip that one task packs. They are neighbours in the operand, so that longer runs are read at a time.
 const PANELS: usize = 4;
 
-/// Fewest tasks of each thread that pack a strip which has as many panels.
+/// Fewest packing tasks for each thread, of a strip with enough panels.
 const PACKING_TASKS: usize = 2;
 
 /// A right operand is read in place where it is multiplied with at most this many rows.
@@ -42,7 +41,7 @@ struct Strip<'a, A> {
 }
 
 impl<A: Accumulator> Cut<A> {
-    /// Computes the products. `operands` gives the operands and the output of each.
+    /// Computes the products. `operands` gives the operands and the output of each product.
     pub(in super::super) fn run<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         scratch: &mut [u8],
@@ -110,7 +109,7 @@ impl<A: Accumulator> Cut<A> {
                         let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
                         let to = self.destination(&out, &rows, &columns, sums);
-                        // Threads take turns, if all are as fast.
+                        // Threads take turns, if all are equally fast.
                         let next = if tile + count < tiles { (tile + count) / across } else { tiles };
                         let next = piece(self.rows, self.tile_rows, next);
                         // SAFETY: each tile is computed by one task; where there are several strips for it, one is
@@ -137,7 +136,7 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// Where the products of a tile are written: in the output, or in memory for sums.
+    /// The memory to which the products of a tile are written: the output, or memory for sums.
     fn destination(
         &self,
         out: &impl Output<A>,
@@ -151,7 +150,7 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// Writes a tile to the output, if it is not there.
+    /// Writes a tile to the output, if it is not there already.
     fn finish(&self, out: &impl Output<A>, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         if !self.direct {
             let sums = &sums[..rows.len() * columns.len()];
@@ -160,8 +159,8 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `stride` apart, or adds
-    /// them unless the strip is the first. The `next` rows are those which the thread will probably multiply then.
+    /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `stride` apart; or adds them, unless
+    /// the strip is the first. `next` are the rows that the thread will probably multiply next.
     ///
     /// # Safety
     /// `out` is valid for reading and writing these rows and columns, and no other task has access to them.
@@ -204,7 +203,7 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// The memory that is packed after some positions of a block of rows, which are some of those of a tile.
+    /// The memory that is packed after some positions of a block of rows, which are among a tile's rows.
     fn memory_ahead(
         &self,
         left: &impl Left<A>,
@@ -226,24 +225,24 @@ impl<A: Accumulator> Cut<A> {
     }
 }
 
-/// What is fetched while a block is multiplied.
+/// The memory to prefetch while a block is multiplied.
 struct ToFetch<A> {
     /// The panel that is multiplied next.
     panel: *const A,
-    /// What is packed next.
+    /// The memory that is packed next.
     memory: Memory,
     /// Calls that have fetched some of it.
     calls: usize,
 }
 
-/// Some columns of a strip, as many as a micro-kernel takes, and some positions of the contracted dimension.
+/// Columns of a strip, as many as the micro-kernel is wide, at some positions of the contracted dimension.
 #[derive(Clone, Copy)]
 enum RightPanel<'a, A> {
     Strided(product::Right<'a, A>),
     Packed(&'a [A]),
 }
 
-/// Multiplies a block of rows with one panel of columns, and fetches what is `ahead`, if both operands are packed.
+/// Multiplies a block of rows with one panel of columns, and prefetches `ahead`, if both operands are packed.
 ///
 /// # Safety
 /// `out` is valid for writing these rows and columns, and for reading if `adds`; no other task has access to them.
@@ -258,7 +257,7 @@ unsafe fn multiply_panel<A: Accumulator>(
     let (height, width) = (kernel.height(rows), kernel.columns);
     let panel_len = kernel.rows * depth;
     let are_packed = matches!((left, right), (LeftBlock::Packed(_), RightPanel::Packed(_)));
-    // Operands are as long as all calls together need them.
+    // The operands are long enough for all calls together (checked).
     let (left, strides, step) = match left {
         LeftBlock::Strided(left) => {
             let (first, strides) = left.checked(rows, depth);
@@ -282,7 +281,7 @@ unsafe fn multiply_panel<A: Accumulator>(
                 let part = ahead.panel.wrapping_add(panel % CALLS * width * depth / CALLS);
                 let lines = ahead.memory.lines(ahead.calls, depth.div_ceil(FETCH));
                 ahead.calls += 1;
-                // Where all is fetched, a line that is read anyway.
+                // After the last line, a line that is read anyway.
                 let (lines, stride) = lines.unwrap_or((left.cast(), 0));
                 (kernel.packed)(size, left, right, Ahead { right: part, lines, stride }, out, adds);
             } else {
@@ -293,7 +292,7 @@ unsafe fn multiply_panel<A: Accumulator>(
 }
 
 impl<'a, A: Accumulator> Strip<'a, A> {
-    /// A strip for one task, read in place if that can be and `in_place` allows it.
+    /// A strip for one task, read in place if that is possible and `in_place` allows it.
     fn new<R: Right<A>>(
         kernel: &MicroKernel<A>,
         right: &'a R,
@@ -329,7 +328,7 @@ impl<'a, A: Accumulator> Strip<'a, A> {
         Strip { elements: panels, row: None, columns, depth }
     }
 
-    /// Some positions of a panel, which has these columns.
+    /// Some positions of a panel with these columns.
     fn part(&self, kernel: &MicroKernel<A>, panel: &Range<usize>, depth: &Range<usize>) -> RightPanel<'_, A> {
         let elements = &self.elements[self.offset(kernel, panel.start, depth.start)..];
         match self.row {
@@ -338,7 +337,7 @@ impl<'a, A: Accumulator> Strip<'a, A> {
         }
     }
 
-    /// The offset of a column at which a panel begins, at some position, which may be the end of the strip.
+    /// The offset of a panel's first column, at some position, which may be the end of the strip.
     fn offset(&self, kernel: &MicroKernel<A>, column: usize, position: usize) -> usize {
         let (j, from) = (column - self.columns.start, position - self.depth.start);
         match self.row {

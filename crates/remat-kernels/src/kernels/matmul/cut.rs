@@ -13,27 +13,28 @@ const PART_MULTIPLE: usize = 8;
 /// Elements of a strip that all threads share, so that it stays in the last level of the cache.
 const STRIP: usize = 1 << 20;
 
-/// Most columns of such a strip. The more there are, the less often do threads wait for each other; the fewer, the longer is
-/// the part of the contracted dimension for which products are written once.
+/// Most columns of such a strip. With more columns, threads wait less often for each other; with fewer, the part of the contracted
+/// dimension for which products are written once is longer.
 const STRIP_COLUMNS: usize = 1024;
 
-/// Most rows of a tile with strips of its own. A panel is used once for each block of them.
+/// Most rows of a tile with its own strips. A panel is used once for each block of them.
 const TILE_ROWS: usize = 512;
 
 /// Most columns of such a tile.
 const TILE_COLUMNS: usize = 256;
 
-/// Rows of the left operand that are packed at a time, where the second-level cache is small: they stay there, and each panel of the right
+/// Rows of the left operand that are packed at a time where the second-level cache is small. They stay there, and each panel of the right
 /// operand comes into it once for all of them.
 const BLOCK_ROWS: usize = 48;
 
-/// Such blocks that are packed at a time, of elements of a size: two where they take at most two thirds of the second-level cache, else one.
+/// How many such blocks are packed at a time, for elements of this size: two where they take at most two thirds of the second-level cache,
+/// else one.
 fn blocks_in_cache(cache: usize, element: usize) -> usize {
     (cache / (3 * BLOCK_ROWS * PART * element)).clamp(1, 2)
 }
 
-/// Whether a block of the left operand and a panel of the right one are in the second-level cache together with the next ones, given
-/// the bytes of all.
+/// Whether a block of the left operand and a panel of the right one, of these bytes, fit the second-level cache together with the next
+/// ones.
 fn fits_with_next(cache: usize, [block, panel]: [usize; 2]) -> bool {
     2 * (block + panel) <= cache
 }
@@ -44,10 +45,10 @@ const SHARED_ROWS: usize = 96;
 /// Fewest tiles of such a strip.
 const SHARED_TILES: usize = 8;
 
-/// Multiplications that are worth a task.
+/// Fewest multiplications of a task.
 const TASK: usize = 1 << 20;
 
-/// Multiplications for which it is worth that threads wait for each other.
+/// Fewest multiplications for which it is worth that threads wait for each other.
 pub(in super::super) const SHARED: usize = 1 << 23;
 
 /// This many tasks keep all threads busy.
@@ -66,20 +67,20 @@ pub(in super::super) struct Cut<A: Accumulator> {
     pub(super) strip_columns: usize,
     pub(super) tile_rows: usize,
     pub(super) tile_columns: usize,
-    /// Tiles that one task computes, with strips of its own; if none, all tasks share each strip.
+    /// Tiles that one task computes with its own strips; if `None`, all tasks share each strip.
     pub(super) together: Option<usize>,
-    /// Whether products are written as they are.
+    /// Whether products are written without conversion.
     pub(super) direct: bool,
 }
 
-/// The length of equal pieces of at most `most`, but of a multiple.
+/// The length of equal pieces: at most `most`, and a multiple of `multiple`.
 pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize {
     let len = len.max(1);
     len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
 }
 
 impl<A: Accumulator> Cut<A> {
-    /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, which are written as they are if
+    /// How `batch` products of `rows` by `depth` and `depth` by `columns` elements are cut. They are written without conversion if
     /// `direct`.
     pub(in super::super) fn new(
         kernel: &'static MicroKernel<A>,
@@ -94,7 +95,7 @@ impl<A: Accumulator> Cut<A> {
         if batch < MANY && work(rows, columns) >= SHARED {
             let strip_depth = if direct { even(depth, STRIP / columns.min(STRIP_COLUMNS), part) } else { depth };
             let strip_columns = even(columns, (STRIP / strip_depth / width * width).min(STRIP_COLUMNS), width);
-            // As many tiles of one height as two or four threads can share without a rest.
+            // A number of tiles of equal height that two or four threads can share evenly.
             let count = rows.div_ceil(SHARED_ROWS.max(height));
             let tile_rows = rows.div_ceil(count.next_multiple_of(if count < 4 { 1 } else { 4 }));
             let across = SHARED_TILES.div_ceil(rows.div_ceil(tile_rows)).max(1);
@@ -120,8 +121,8 @@ impl<A: Accumulator> Cut<A> {
         Cut { together, ..Cut::with_sizes(kernel, batch, shape, direct, part, strip, tile, true) }
     }
 
-    /// The cut of such products where the caller knows good sizes: of the parts of the contracted dimension, of strips of a
-    /// multiple of a part, and of tiles. If `alone`, strips have the columns of a tile, and each task has its own.
+    /// The same, where the caller knows good sizes: of the parts of the contracted dimension, of strips (a multiple of a part), and of
+    /// tiles. If `alone`, strips have the columns of a tile, and each task has its own.
     pub(in super::super) fn with_sizes(
         kernel: &'static MicroKernel<A>,
         batch: usize,
@@ -159,7 +160,7 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// Bytes of scratch memory that each thread has for itself, beside strips.
+    /// Bytes of scratch memory for each thread, besides strips.
     pub(super) fn of_thread(&self) -> usize {
         scratch::bytes::<A>(self.block()) + scratch::bytes::<A>(self.sums())
     }
@@ -181,7 +182,7 @@ impl<A: Accumulator> Cut<A> {
             * self.kernel.rows
     }
 
-    /// Whether what is packed next of the left operand is fetched while a block is multiplied.
+    /// Whether the part of the left operand that is packed next is prefetched while a block is multiplied.
     pub(super) fn fetches(&self) -> bool {
         let panel = self.kernel.columns * self.part;
         fits_with_next(cache::second_level(), [self.block(), panel].map(|elements| elements * size_of::<A>()))
@@ -192,13 +193,12 @@ impl<A: Accumulator> Cut<A> {
         block_len(self.kernel, self.tile_rows.min(self.block_rows()), self.part)
     }
 
-    /// Sums of a tile, if it is not written as it is and not kept.
+    /// Sums of a tile, if they are converted when written, and not kept.
     pub(super) fn sums(&self) -> usize {
         if self.direct || self.kept_sums() > 0 { 0 } else { self.tile_rows * self.tile_columns }
     }
 
-    /// Sums of all tiles of a strip, if they are not written as they are and are summed over several strips that all tasks
-    /// share.
+    /// Sums of all tiles of a strip, if they are converted when written and are summed over several strips that all tasks share.
     pub(super) fn kept_sums(&self) -> usize {
         if self.direct || self.together.is_some() || self.strip_depth >= self.depth {
             return 0;

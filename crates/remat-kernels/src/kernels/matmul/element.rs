@@ -1,6 +1,6 @@
-//! Elements of any dtype read as numbers of the type that products are summed in, and sums written as elements.
+//! Reads elements of any dtype as numbers of the type in which products are summed, and writes sums as elements.
 
-// What is read and written is known as bytes and a dtype, and converted by functions of tiles, which take pointers.
+// Elements are bytes with a dtype here, and are converted by functions of tiles, which take pointers.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -21,8 +21,8 @@ const CHUNK: usize = 256;
 /// Memory for a chunk of elements of any dtype.
 type Chunk = MaybeUninit<[u64; CHUNK]>;
 
-/// The type that products are summed in, as the evaluator has it: integers and bools modulo 2^64, and otherwise f32 where
-/// it is exact for the products of f16 and bf16 or is the dtype itself.
+/// The type in which products are summed, as in the evaluator: i64 (modulo 2^64) for results that are integers or bools; f32 for f16, bf16
+/// and f32, which is exact for the products of f16 and bf16; f64 otherwise.
 pub(in super::super) fn accumulator(from: DType, to: DType) -> DType {
     match (from, to) {
         (_, to) if !to.is_float() => DType::I64,
@@ -31,7 +31,7 @@ pub(in super::super) fn accumulator(from: DType, to: DType) -> DType {
     }
 }
 
-/// How elements of a dtype become numbers to sum.
+/// How elements of a dtype are converted to numbers to sum.
 pub(in super::super) struct Reader<A> {
     dtype: DType,
     gather: StridedFn,
@@ -71,14 +71,14 @@ impl<A: Accumulator> Reader<A> {
 /// The elements of an operand, to be read as numbers.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Elements<'a, A> {
-    /// They are such numbers.
+    /// Elements of this type already.
     Numbers(&'a [A]),
-    /// They have to be converted.
+    /// Elements to convert.
     Other { source: Source<'a>, len: usize, reader: &'a Reader<A> },
 }
 
 impl<A: Accumulator> Elements<'_, A> {
-    /// The elements, where they are numbers.
+    /// The elements, if they need no conversion.
     pub(in super::super) fn numbers(&self) -> Option<&[A]> {
         match self {
             Elements::Numbers(numbers) => Some(numbers),
@@ -86,7 +86,7 @@ impl<A: Accumulator> Elements<'_, A> {
         }
     }
 
-    /// The first element, how many there are, and the bytes of each.
+    /// The first element, the number of elements, and the bytes of each.
     pub(in super::super) fn bytes(&self) -> (*const u8, usize, usize) {
         match self {
             Elements::Numbers(numbers) => (numbers.as_ptr().cast(), numbers.len(), size_of::<A>()),
@@ -94,7 +94,7 @@ impl<A: Accumulator> Elements<'_, A> {
         }
     }
 
-    /// The elements, where they are bf16 and the numbers are real.
+    /// The elements, if they are bf16 and the numbers are real.
     pub(in super::super) fn halves(&self) -> Option<&[bf16]> {
         match self {
             Elements::Other { source, reader, .. } if reader.dtype == DType::Bf16 && A::DTYPE.is_float() => {
@@ -124,7 +124,8 @@ impl<A: Accumulator> Elements<'_, A> {
 }
 
 multiversion! {
-    /// Widens neighbours: segments are often so short that functions of tiles, which copy what does not fill a vector, take most of the time.
+    /// Widens neighbours. Segments are often so short that functions of tiles, which copy the rest that does not fill a vector, would take
+    /// most of the time.
     fn widen<A: Accumulator>(from: &[bf16], to: &mut [A]) {
         for (to, &x) in to.iter_mut().zip(from) {
             *to = A::from_bf16(x);
@@ -133,7 +134,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// As [`widen`], from the last on.
+    /// As [`widen`], from the last element to the first.
     fn widen_backwards<A: Accumulator>(from: &[bf16], to: &mut [A]) {
         let from = &from[from.len() - to.len()..];
         for (to, &x) in to.iter_mut().zip(from.iter().rev()) {
@@ -152,14 +153,14 @@ impl<A: Accumulator> Reader<A> {
         assert!(start >= 0 && last >= 0 && (start.max(last) as usize) < len);
         let from = |i: usize| {
             let at = (start + i as isize * stride) as usize;
-            // SAFETY: the element is one of the operand's, since the first and the last are (checked).
+            // SAFETY: the element is in the operand, since the first and the last element are (checked).
             unsafe { source.as_ptr().add(at * self.dtype.size()) }
         };
         for (i, to) in to.chunks_mut(CHUNK).enumerate() {
             let (mut gathered, mut loaded) = (Chunk::uninit(), Chunk::uninit());
             let (n, to, mut at) = (to.len(), to.as_mut_ptr().cast(), from(i * CHUNK));
-            // SAFETY: the elements that are read are the operand's, of the dtype that the functions are for, or in a chunk;
-            // those that are written are in `to` or in a chunk, which fits as many of any dtype.
+            // SAFETY: the elements that are read are in the operand, of the dtype of the functions, or in a chunk; those that are written
+            // are in `to` or in a chunk, which fits this many elements of any dtype.
             unsafe {
                 if stride != 1 {
                     (self.gather)(n, gathered.as_mut_ptr().cast(), at, stride);
@@ -178,7 +179,7 @@ impl<A: Accumulator> Reader<A> {
     }
 }
 
-/// How sums become elements of a dtype: rounded once.
+/// How sums are converted to elements of a dtype: rounded once.
 pub(in super::super) struct Writer<A> {
     pub(in super::super) dtype: DType,
     convert: Option<TileFn>,
@@ -197,15 +198,15 @@ impl<A: Accumulator> Writer<A> {
         }
     }
 
-    /// Whether sums are elements as they are.
+    /// Whether sums need no conversion.
     pub(in super::super) fn is_direct(&self) -> bool {
         self.dtype == A::DTYPE
     }
 
-    /// Writes sums to `to` on.
+    /// Writes sums, from `to` on.
     ///
     /// # Safety
-    /// `to` is valid for writing as many elements of the dtype, and aligned.
+    /// `to` is valid for writing this many elements of the dtype, and aligned.
     pub(in super::super) unsafe fn write(&self, sums: &[A], to: *mut u8) {
         let size = self.dtype.size();
         for (i, sums) in sums.chunks(CHUNK).enumerate() {

@@ -1,5 +1,6 @@
-//! f16 as f32 by the CPU's own instructions, where it has some: in products, of which a matrix by a vector is nothing but reading, and
-//! which make every NaN quiet as these do. Other kernels keep the bits of a NaN, by arithmetic on them (`number::rounding`).
+//! Converts f16 to f32 by the CPU's own instructions, where it has some. Products use it: a product of a matrix and a vector takes no
+//! longer than reading the matrix, and products make every NaN quiet, as these instructions do. Other kernels keep the bits of a NaN, by
+//! integer arithmetic (`number::rounding`).
 
 // Vector instructions, which read and write through pointers.
 #![allow(unsafe_code)]
@@ -15,11 +16,11 @@ use crate::simd::Instructions;
 use crate::simd::Level;
 use crate::tile::{self, TileFn};
 
-/// Neighbours as f32, by vectors of so many bytes.
+/// Reads neighbours as f32, with vectors of `VECTOR` bytes.
 ///
 /// # Safety
-/// They are valid for reading, and the function that this is inlined into is compiled for such vectors: AVX-512 F for those of 64 bytes, AVX and
-/// F16C for those of 32.
+/// They are valid for reading, and the function into which this is inlined is compiled for such vectors: AVX-512 F for 64 bytes, AVX and
+/// F16C for 32.
 #[inline(always)]
 pub(super) unsafe fn widened<const N: usize, const VECTOR: usize>(from: *const f16) -> [f32; N] {
     let mut to = [0.0; N];
@@ -47,7 +48,7 @@ pub(super) unsafe fn widened<const N: usize, const VECTOR: usize>(from: *const f
     to
 }
 
-/// The function that reads elements of a dtype into a register, where these differ: [`tile::load`], but for f16.
+/// The function that reads elements of a dtype into a register where it differs from [`tile::load`]: for f16.
 pub(super) fn load(dtype: DType) -> Option<TileFn> {
     load_at(Level::best(), dtype)
 }
@@ -77,7 +78,7 @@ macro_rules! load {
         #[target_feature(enable = $features)]
         unsafe fn $name(n: usize, to: *mut u8, from: &[*const u8]) {
             let (from, to, whole) = (from[0].cast::<f16>(), to.cast::<f32>(), n / $lanes * $lanes);
-            // SAFETY, of both: the caller promises as many elements.
+            // SAFETY, of both: the caller promises this many elements.
             for i in (0..whole).step_by($lanes) {
                 unsafe { to.add(i).cast::<[f32; $lanes]>().write(widened::<$lanes, $vector>(from.add(i))) };
             }
@@ -103,7 +104,7 @@ mod tests {
         for (first, level) in [0, 3].into_iter().flat_map(|first| Level::all().map(move |level| (first, level))) {
             let (from, mut to) = (&all[first..], vec![0f32; all.len() - first]);
             let load = load_at(level, DType::F16).expect("f16 is widened");
-            // SAFETY: both have as many elements.
+            // SAFETY: both have the same length.
             unsafe { load(to.len(), to.as_mut_ptr().cast(), &[from.as_ptr().cast()]) };
             for (x, &widened) in from.iter().zip(&to) {
                 assert_eq!(x.is_nan(), widened.is_nan());

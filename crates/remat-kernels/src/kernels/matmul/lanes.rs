@@ -1,8 +1,8 @@
-//! The loops of products by few rows.
+//! The loops of products with few rows.
 //!
-//! A sum has [`LANES`] lanes, each of which takes every element whose position is its own modulo their number. Rows of the
-//! matrix keep their lanes side by side in registers; of columns, the lanes of many lie in memory, one lane after the other. Both
-//! ways give the same bits, whatever the number of rows, and elements are converted in registers.
+//! A sum has [`LANES`] lanes: lane `i` sums the elements at positions equal to `i` modulo [`LANES`]. For rows of the matrix, the lanes of a
+//! sum lie side by side in registers. For columns, the lanes of many sums are in memory, one lane after the other. Both ways give the same
+//! bits, for any number of rows. Elements are converted in registers.
 
 // Elements are read through pointers, since their dtype is known as a function.
 #![allow(unsafe_code)]
@@ -15,25 +15,25 @@ use super::short::{self, Rows};
 use crate::base::product::Accumulator;
 use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefetch_far};
 
-/// Lanes of a sum, which become one in pairs: those of the first half are added to those of the second, again and again.
+/// Lanes of a sum. They are added in pairs: the second half to the first, again and again.
 pub(super) const LANES: usize = 16;
 
-/// Bytes by which a row is fetched ahead.
+/// The distance in bytes by which a row is prefetched.
 const AHEAD: usize = 1024;
 
-/// Columns of which the lanes are added up at a time, so that sums are read and written less often.
+/// Columns whose elements are added to the lanes at a time, so that sums are read and written less often.
 const COLUMNS: usize = 8 * LANES;
 
 /// Most rows of the thin operand that are multiplied at a time.
 const GROUP: usize = 4;
 
-/// Most rows of the matrix that are multiplied at a time, so that a CPU adds to many registers in turn.
+/// Most rows of the matrix that are multiplied at a time, so that the CPU adds to several registers in turn.
 const ROWS: usize = 8;
 
 /// Rows of numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Thin<'a, F> {
-    /// The first row begins here.
+    /// The first number of the first row.
     pub(super) numbers: &'a [F],
     pub(super) rows: usize,
     /// The numbers of a row.
@@ -42,13 +42,13 @@ pub(super) struct Thin<'a, F> {
     pub(super) stride: usize,
 }
 
-/// Part of a matrix whose elements are neighbours along one axis.
+/// A part of a matrix whose elements are neighbours along one axis.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) first: *const u8,
     /// Elements from one row, or column, to the next.
     pub(super) stride: usize,
-    /// Rows of the matrix: those of the part, or the elements of one of its columns.
+    /// Rows of the matrix: the rows of the part, or the elements of one of its columns.
     pub(super) rows: usize,
 }
 
@@ -62,11 +62,11 @@ pub(super) struct Loops<F> {
         part: (*const u8, usize),
         lanes: (*mut [F; LANES], usize),
     ),
-    /// Rows of the matrix that it takes for a group of so many rows of the thin operand.
+    /// Rows of the matrix that are multiplied with a group of rows of the thin operand, for each size of a group.
     together: [usize; GROUP + 1],
     /// See [`columns_at`].
     columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
-    /// The loops of a short contracted axis.
+    /// The loops for a short contracted axis.
     pub(super) short: Rows<F>,
     size: usize,
 }
@@ -82,7 +82,7 @@ impl<F: Factor> Loops<F> {
         self.size
     }
 
-    /// Those over elements of type `D`.
+    /// The loops over elements of type `D`.
     pub(super) fn of<D: Load<Number = F>>() -> Loops<F> {
         let loops = |rows, columns, vector: usize| {
             let together = std::array::from_fn(|group| rows_together::<F>(group, vector));
@@ -97,7 +97,8 @@ impl<F: Factor> Loops<F> {
         }
     }
 
-    /// Adds rows of a part times those of a thin operand to lanes: for each row of the latter those of each row of the part.
+    /// Adds products of rows of a part and rows of a thin operand to lanes. The lanes are ordered by row of the thin operand, then by row
+    /// of the part.
     ///
     /// # Safety
     /// The elements of the part are valid for reading.
@@ -112,8 +113,8 @@ impl<F: Factor> Loops<F> {
             assert!((first + group - 1) * x.stride + x.len <= x.numbers.len());
             for i in (0..part.rows).step_by(self.together[group]) {
                 let n = self.together[group].min(part.rows - i);
-                // SAFETY: the rows are in the part, as the caller promises, and in the thin operand (checked); there are lanes
-                // for each (their slice has as many).
+                // SAFETY: the rows are in the part, as the caller promises, and in the thin operand (checked); there are lanes for each
+                // pair (checked by their slice).
                 unsafe {
                     let numbers = x.numbers.as_ptr().add(first * x.stride);
                     let rows = part.first.add(i * part.stride * self.size);
@@ -125,8 +126,8 @@ impl<F: Factor> Loops<F> {
         }
     }
 
-    /// Adds columns of a part times numbers of a thin operand to lanes: for each lane, and then for each row of the thin operand,
-    /// `width` numbers, of which the first are those of the rows of the part. Column `j` belongs to lane `j` modulo their number.
+    /// Adds products of columns of a part and numbers of a thin operand to lanes. For each lane, and then for each row of the thin operand,
+    /// there are `width` numbers, the first of them for the rows of the part. Column `j` belongs to lane `j` modulo [`LANES`].
     ///
     /// # Safety
     /// The elements of the part are valid for reading.
@@ -135,7 +136,7 @@ impl<F: Factor> Loops<F> {
         assert!((x.rows - 1) * x.stride + x.len <= x.numbers.len());
         for first in (0..x.len).step_by(COLUMNS) {
             let count = COLUMNS.min(x.len - first);
-            // SAFETY: the columns are those that the caller promises, the lanes and the numbers are inside of the slices (checked).
+            // SAFETY: the columns are those that the caller promises, and the lanes and the numbers are inside of the slices (checked).
             unsafe {
                 let part = Part { first: part.first.add(first * part.stride * self.size), ..part };
                 let x = (x.numbers.as_ptr().add(first), x.stride, x.rows);
@@ -159,7 +160,7 @@ impl Loops<f32> {
     }
 }
 
-/// Adds up the sums of the lanes, `len` numbers each, in the first lane.
+/// Adds up the lanes of sums, `len` numbers each, in the first lane.
 pub(super) fn add_lanes<F: Factor>(lanes: &mut [F], len: usize) {
     let mut half = LANES;
     while half > 1 {
@@ -170,7 +171,7 @@ pub(super) fn add_lanes<F: Factor>(lanes: &mut [F], len: usize) {
 }
 
 multiversion! {
-    /// The sums of lanes that lie side by side, each as the first of them.
+    /// Adds up lanes that lie side by side, each sum in the first of its lanes.
     pub(super) fn add_neighbours<F: Factor>(lanes: &mut [F]) {
         for lanes in lanes.as_chunks_mut::<LANES>().0 {
             lanes[0] = arithmetic::add_lanes(lanes);
@@ -227,8 +228,8 @@ mod x86 {
     level! { avx2 32 "avx2,fma,f16c" }
 }
 
-/// Rows of the matrix for a group of rows of the thin operand, whose lanes fit in the registers of a CPU with vectors of so many
-/// bytes; 0 if even those of one do not fit.
+/// How many rows of the matrix are multiplied with a group of rows of the thin operand, so that their lanes fit in the registers of a CPU
+/// with vectors of `vector` bytes; 0 if not even one row fits.
 const fn rows_together<F>(group: usize, vector: usize) -> usize {
     let registers = if vector == 64 { 16 } else { 8 };
     let of_one = LANES * size_of::<F>() / vector;
@@ -247,9 +248,9 @@ const fn rows_together<F>(group: usize, vector: usize) -> usize {
     }
 }
 
-/// Adds `count` rows of `len` neighbours, times each of a group of rows of numbers, to lanes. `x` has the first number, the stride of
-/// rows and their number; `part` the first element and the stride of rows; `lanes` the first, and how many there are for a row of
-/// numbers. There are at most as many rows as are taken together.
+/// Adds the products of `count` rows of `len` neighbours and each row of a group to lanes. `x` has the first number, the stride of rows and
+/// their number; `part` the first element and the stride of rows; `lanes` the first lane, and the number of lanes for each row of numbers.
+/// `count` is at most the number of rows that are taken together.
 ///
 /// # Safety
 /// The elements of the rows and of `x` are valid for reading, the lanes for writing too.
@@ -285,7 +286,7 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     }
 }
 
-/// Adds `N` rows of the matrix times `M` rows of numbers to lanes, of which those of the latter are `width` apart.
+/// Adds the products of `N` rows of the matrix and `M` rows of numbers to lanes. The lanes of rows of numbers are `width` apart.
 ///
 /// # Safety
 /// As for [`rows_at`].
@@ -297,8 +298,8 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     (lanes, width): (*mut [D::Number; LANES], usize),
 ) {
     // Written as plain loops over arrays, which the compiler keeps in registers.
-    // SAFETY, of all: the elements and the numbers from `l` on are in the rows, as many as there are lanes, or `l` is that of one;
-    // there are lanes for each row. None need be aligned to more than one number.
+    // SAFETY, of all: from `l` on, the rows have [`LANES`] elements and numbers, or one where `l` is the position of one; there are lanes
+    // for each row. None need be aligned to more than one number.
     let mut sums = [[[D::Number::default(); LANES]; N]; M];
     for m in 0..M {
         for n in 0..N {
@@ -330,7 +331,7 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
             unsafe { lanes.add(m * width + n).write(sums[m][n]) };
         }
     }
-    // What is left is added in memory: a loop that is not unrolled would keep all sums there.
+    // The rest is added in memory: a loop that is not unrolled would keep all sums there.
     for l in whole..len {
         for m in 0..M {
             for n in 0..N {
@@ -342,8 +343,8 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     }
 }
 
-/// Adds columns of a part times rows of numbers to lanes. `x` has the first number, the stride of rows and their number; `lanes` the
-/// first and how many there are of a row of numbers.
+/// Adds the products of columns of a part and rows of numbers to lanes. `x` has the first number, the stride of rows and their number;
+/// `lanes` has the first lane, and the number of lanes for each row of numbers.
 ///
 /// # Safety
 /// The elements of the columns and of `x` are valid for reading, those of the lanes for writing too.
@@ -356,7 +357,7 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
 ) {
     let (lane, part_first) = (rows * width, part.first.cast::<D>());
     let mut first = 0;
-    // SAFETY, of all: the elements of the strip are in each column, the rows of numbers and their lanes are those of the caller.
+    // SAFETY, of all: the elements of the strip are in each column; the caller promises the rows of numbers and their lanes.
     macro_rules! strips {
         ($i:ident, $m:literal, $n:literal, $fetch:literal) => {
             while part.rows - $i >= $n {
@@ -374,7 +375,7 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
             _ => 4,
         };
         let mut i = 0;
-        // The sums are 16 of the largest registers, or 8 others. What only one row waits for is fetched well by the CPU itself.
+        // The sums fill 16 of the largest registers, or 8 others. The CPU prefetches well by itself where only one row waits for elements.
         match (group, VECTOR, size_of::<D::Number>()) {
             (4, 64, 4) if first == 0 => strips!(i, 4, 64, true),
             (4, 64, 4) => strips!(i, 4, 64, false),
@@ -405,8 +406,8 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     }
 }
 
-/// Adds `N` elements of columns times `M` rows of numbers to their lanes: `lanes` has the first number, the distance between lanes,
-/// and that between those of the rows.
+/// Adds the products of `N` elements of columns and `M` rows of numbers to their lanes. `lanes` has the first number, the distance between
+/// lanes, and the distance between the lanes of neighbouring rows.
 ///
 /// # Safety
 /// As for [`columns_at`].
@@ -432,7 +433,7 @@ unsafe fn columns_of<
         while j < columns {
             let column = unsafe { part.add(j * stride) };
             if M == 1 && N >= COLUMNS / 2 && size_of::<D>() < size_of::<D::Number>() {
-                // Runs of narrow elements are too short for the CPU to fetch the next one.
+                // Runs of narrow elements are too short for the CPU to prefetch the next run.
                 for line in (0..N).step_by(CACHE_LINE / size_of::<D>()) {
                     prefetch_far(column.wrapping_add(COLUMNS * stride + line).cast());
                 }

@@ -9,7 +9,7 @@ use super::pack::{RowsToPanels, copy_rows, pack_transposed, transpose_rows, wide
 use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::base::strided::Rows;
 
-/// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.
+/// A matrix in a buffer: element `i, j` is at `start` plus the offsets of `i` in `free` and of `j` in `contracted`.
 pub(in super::super) struct Matrix<'a, A> {
     pub(in super::super) elements: Elements<'a, A>,
     pub(in super::super) start: isize,
@@ -17,7 +17,7 @@ pub(in super::super) struct Matrix<'a, A> {
     pub(in super::super) contracted: &'a Rows<1>,
 }
 
-/// Where a part of a matrix is: the elements between the first and the last one are all of its buffer.
+/// Where a part of a matrix is. All elements between its first and its last one are in its buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Location {
     pub(super) first: *const u8,
@@ -25,12 +25,11 @@ pub(super) struct Location {
     pub(super) strides: [usize; 2],
 }
 
-/// Columns of a left operand whose elements are neighbours are read in place up to this stride: cache lines this close do not
-/// meet in one set.
+/// Columns of a left operand whose elements are neighbours are read in place up to this stride: cache lines this close do not fall into one
+/// set.
 const NEAR: usize = 64;
 
-/// A left operand is read in place where it is multiplied with at most this many columns: packing it would take longer than what a
-/// packed operand saves.
+/// A left operand is read in place where it is multiplied with at most this many columns: packing would take longer than it saves.
 const IN_PLACE_COLUMNS: usize = 128;
 
 /// Whether neighbours in memory are neighbours along the free dimensions rather than along the contracted ones.
@@ -43,7 +42,7 @@ pub(super) fn is_contiguous_along_free(free: &Rows<1>, contracted: &Rows<1>) -> 
     distance(free) < distance(contracted)
 }
 
-/// Offset of the first of some indices and the stride between them, if it is the same between all.
+/// The offset of the first of some indices, and the stride if it is the same between all of them.
 pub(super) fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
     let mut first = None;
     let mut runs = 0;
@@ -70,8 +69,8 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
-    /// Reads the elements at some indices of two groups of dimensions, one row for each index of the first, to rows that are
-    /// `stride` numbers apart.
+    /// Reads the elements at some indices of two groups of dimensions, one row for each index of the first group, to rows that are `stride`
+    /// numbers apart.
     pub(super) fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
         let mut to = to.chunks_mut(stride.max(1));
         rows.each(i, |[at], range| {
@@ -81,7 +80,7 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
-    /// Reads the elements at some indices of two groups of dimensions without gaps, in one piece where they have none in memory.
+    /// Reads the elements at some indices of two groups of dimensions without gaps, in one piece where they have no gaps in memory.
     fn read_dense(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], to: &mut [A]) {
         let to = &mut to[..i.len() * j.len()];
         match (run(rows, &i), run(along, &j)) {
@@ -92,8 +91,8 @@ impl<A: Accumulator> Matrix<'_, A> {
         }
     }
 
-    /// Reads a block as numbers: the elements at all free indices for each contracted one, without gaps. `rows` is memory for as
-    /// many numbers.
+    /// Reads a block as numbers without gaps: for each contracted index the elements at all free indices. `rows` is memory for this many
+    /// numbers.
     pub(super) fn read_columns(&self, free: Range<usize>, depth: Range<usize>, rows: &mut [A], to: &mut [A]) {
         let (n, len) = (free.len(), depth.len());
         let to = &mut to[..n * len];
@@ -107,8 +106,8 @@ impl<A: Accumulator> Matrix<'_, A> {
         transpose_rows(rows, 0, len as isize, n, n, to);
     }
 
-    /// Reads a block as numbers: the elements at all contracted indices for each free one, without gaps. `columns` is memory for as
-    /// many numbers.
+    /// Reads a block as numbers without gaps: for each free index the elements at all contracted indices. `columns` is memory for this many
+    /// numbers.
     pub(super) fn read_rows(&self, free: Range<usize>, depth: Range<usize>, columns: &mut [A], to: &mut [A]) {
         let (n, len) = (free.len(), depth.len());
         let to = &mut to[..n * len];
@@ -122,8 +121,8 @@ impl<A: Accumulator> Matrix<'_, A> {
         transpose_rows(columns, 0, n as isize, len, len, to);
     }
 
-    /// Reads all elements as numbers as they lie, which is for each contracted index those at all free ones if
-    /// [`Matrix::is_contiguous_along_free`], and the other way round if not.
+    /// Reads all elements as numbers in the order in which they lie: free indices innermost if [`Matrix::is_contiguous_along_free`], else
+    /// contracted indices innermost.
     pub(super) fn read_all(&self, free: usize, depth: usize, to: &mut [A]) {
         if self.is_contiguous_along_free() {
             self.read_dense([self.contracted, self.free], [0..depth, 0..free], to);
@@ -146,13 +145,13 @@ impl<A: Accumulator> Matrix<'_, A> {
         (last < len).then(|| Location { first: start.wrapping_add(first * size), strides: [row, column] })
     }
 
-    /// The elements from the first of a block on, and the distances, if the elements are numbers.
+    /// The elements from the first of a block on, and the strides, if the elements need no conversion.
     pub(super) fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
         let (first, row, column) = self.strides(free, depth)?;
         Some((&self.elements.numbers()?[first..], row, column))
     }
 
-    /// Packs a panel of some free indices. What is left of the panel becomes zeros, if it is one of columns: of rows it is not read.
+    /// Packs a panel of some free indices. The rest of a panel of columns is filled with zeros; the rest of a panel of rows is not read.
     fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, fills: bool, to: &mut [A]) {
         let count = free.len();
         if self.is_contiguous_along_free() {
@@ -177,8 +176,8 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
-    /// Copies a part whose neighbours in memory are neighbours along the free dimensions to panels, row by row. False if the
-    /// elements have to be converted, or the strides are not the same everywhere.
+    /// Copies a part whose neighbours in memory are neighbours along the free dimensions to panels, row by row. Returns false if elements
+    /// must be converted, or the strides are not the same everywhere.
     fn copy_rows(&self, free: &Range<usize>, depth: &Range<usize>, shape: RowsToPanels, to: &mut [A]) -> bool {
         match (self.strides(free, depth), self.elements.numbers(), self.elements.halves()) {
             (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, shape, to),
@@ -219,7 +218,7 @@ impl<A: Accumulator> Left<A> for Matrix<'_, A> {
         }
         let (height, width) = (kernel.height(rows.len()), kernel.rows);
         if self.is_contiguous_along_free() {
-            // Rows of the whole block are longer than those of a panel. Of a panel of fewer rows the others are not read.
+            // Rows of the whole block are longer than those of a panel. The rest of a panel with fewer rows is not read.
             let len = panels_len(kernel, rows.len(), depth.len());
             let shape = RowsToPanels {
                 count: rows.len(),

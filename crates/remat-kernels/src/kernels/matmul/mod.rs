@@ -1,10 +1,10 @@
 //! Matrix products.
 //!
-//! A product is cut into tiles and blocks ([`blocked`]), whose elements are packed ([`matrix`]) if they cannot be read in place,
-//! and which are multiplied by [`product`](super::product). Small matrices are multiplied whole ([`small`]). A product by a vector, or by few rows or columns, is not cut
-//! ([`thin`]): the matrix is read once, at the speed of memory. Any layout of the operands will do.
+//! A product is cut into tiles and blocks ([`blocked`]). Their elements are packed ([`matrix`]) if they cannot be read in place, and
+//! multiplied by [`product`](super::product). Small matrices are multiplied whole ([`small`]). A product with a vector, or with few rows or
+//! columns, is not cut ([`thin`]): the matrix is read once, at the speed of memory. Operands may have any layout.
 //!
-//! What the crates for products of large matrices can do: docs/PERFORMANCE.md, "Matrix products".
+//! For a comparison with other crates on large products, see docs/PERFORMANCE.md, "Matrix products".
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
@@ -51,11 +51,11 @@ use crate::interface::{Kernel, Source, Target};
 use crate::simd::Level;
 use crate::threads::Threads;
 
-/// The kernel of a matrix product, of operands of these dtypes in any layout.
+/// The kernel of a matrix product, for operands of these dtypes in any layout.
 ///
-/// Products are summed as the evaluator does it: in i64 for a result that is an integer or a bool, in f32 for f16, bf16 and
-/// f32, in f64 otherwise. The order of a sum depends on the operation and the shapes alone, not on the layouts, and is the same
-/// for the operands in the other order.
+/// Products are summed as in the evaluator: in i64 for a result that is an integer or a bool, in f32 for f16, bf16 and f32, in f64
+/// otherwise. The order of a sum depends on the operation and the shapes alone, not on the layouts, and is the same if the operands are
+/// swapped.
 pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     if let Some(kernel) = narrow::kernel(op, ins, out) {
         return kernel;
@@ -64,7 +64,7 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         DType::F32 => Dot::<f32>::new(op, ins, out).kernel(),
         DType::F64 => Dot::<f64>::new(op, ins, out).kernel(),
         _ => match ins[0].0 {
-            // Sums of few products of integers of 8 bits are exact in f32.
+            // Sums of few products of 8-bit integers are exact in f32.
             DType::I8 | DType::U8 => {
                 let dot = Dot::<f32>::new(op, ins, out);
                 if dot.is_thin() { dot.thin::<i64>() } else { Dot::<i64>::new(op, ins, out).kernel() }
@@ -74,7 +74,7 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
     }
 }
 
-/// A product as products of matrices, one for each index of the batch, whose elements are multiplied as numbers of type `F`.
+/// A product as a batch of products of matrices, whose elements are multiplied as numbers of type `F`.
 struct Dot<F: 'static> {
     batch: StridedIter<2>,
     rows: usize,
@@ -86,7 +86,7 @@ struct Dot<F: 'static> {
     out: DType,
 }
 
-/// The kernel of products of matrices that have several rows and columns.
+/// The kernel of products of matrices with several rows and columns.
 struct MatrixKernel<A: Accumulator> {
     dot: Dot<A>,
     writer: Writer<A>,
@@ -115,21 +115,21 @@ impl<A: Accumulator> Side<A> {
         }
     }
 
-    /// One of the matrices.
+    /// One matrix of the operand.
     pub(super) fn matrix<'a>(&'a self, source: Source<'a>, offset: isize) -> Matrix<'a, A> {
         let elements = self.reader.of(source);
         Matrix { elements, start: self.start + offset, free: &self.free, contracted: &self.contracted }
     }
 }
 
-/// The axes of an operand that are neither of the batch nor contracted.
+/// The free axes of an operand: those that are neither batch nor contracted axes.
 fn free(layout: &Layout, batch: &Shape, contracted: &Shape) -> Shape {
     (0..layout.shape.len()).filter(|d| !batch.contains(d) && !contracted.contains(d)).collect()
 }
 
 impl<F: Accumulator> Dot<F> {
     fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Dot<F> {
-        // Products are summed in the order in which the operation lists the contracted axes, whatever their strides are.
+        // Products are summed in the order in which the operation lists the contracted axes, for any strides.
         let (l, r) = (&op.lhs_contract, &op.rhs_contract);
         let (l_free, r_free) = (free(lhs.1, &op.lhs_batch, l), free(rhs.1, &op.rhs_batch, r));
         let count = |layout: &Layout, dims: &[usize]| dims.iter().map(|&d| layout.shape[d]).product::<usize>();
@@ -145,7 +145,7 @@ impl<F: Accumulator> Dot<F> {
         is_thin(self.rows, self.columns, self.depth)
     }
 
-    /// The kernel, with results that are sums of such numbers.
+    /// The kernel, for results that are sums of such numbers.
     fn kernel(self) -> Box<dyn Kernel>
     where
         F: Factor,
@@ -166,7 +166,7 @@ impl<F: Accumulator> Dot<F> {
         Box::new(MatrixKernel { dot: self, writer, cut })
     }
 
-    /// The kernel of products of which one operand has few rows.
+    /// The kernel of products with one thin operand, that is, one with few rows.
     fn thin<A: Sum<F>>(self) -> Box<dyn Kernel>
     where
         F: Factor,
@@ -175,7 +175,7 @@ impl<F: Accumulator> Dot<F> {
         Box::new(ThinKernel::new(self.operands(), Writer::<A>::new(out)))
     }
 
-    /// The operands of a product of which one has few rows.
+    /// The operands of a product with one thin operand.
     fn operands(self) -> Operands<F> {
         let Dot { batch, rows, columns, depth, left, right, .. } = self;
         let thin_first = rows <= columns;
@@ -244,7 +244,7 @@ impl<A: Accumulator> Output<A> for Dense<'_, A> {
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         for (row, sums) in rows.zip(sums.chunks_exact(columns.len())) {
             let to = self.out.at((row * self.columns + columns.start) * self.writer.dtype.size());
-            // SAFETY: these are elements of the matrix.
+            // SAFETY: these elements are in the matrix.
             unsafe { self.writer.write(sums, to) };
         }
     }

@@ -1,11 +1,11 @@
-//! What products of matrices are given: operands that can be read in place or packed, and outputs.
+//! The operands of products of matrices, which can be read in place or packed, and the outputs.
 
 use std::ops::Range;
 
 use super::narrow::Memory;
 use crate::base::product::{self, Accumulator, MicroKernel};
 
-/// Room between the rows of a block that is copied row by row, so that they do not meet in one set of a cache.
+/// Padding between the rows of a block that is copied row by row, so that they do not fall into one set of a cache.
 const GAP: usize = 16;
 
 /// A block of a left operand.
@@ -16,7 +16,7 @@ pub(in super::super) enum LeftBlock<'a, A> {
     Packed(&'a [A]),
 }
 
-/// A left operand: it has rows, and columns along which products are summed.
+/// A left operand: its columns are the contracted dimension.
 pub(in super::super) trait Left<A: Accumulator>: Sync {
     /// A block of it, read in place or packed to memory of [`block_len`] elements. It will be multiplied with this many columns.
     fn block<'a>(
@@ -28,25 +28,25 @@ pub(in super::super) trait Left<A: Accumulator>: Sync {
         to: &'a mut [A],
     ) -> LeftBlock<'a, A>;
 
-    /// The memory that a block of it is packed from, to be fetched before, if it is worth it.
+    /// The memory from which a block is packed, to be prefetched, if that is worth it.
     fn memory(&self, _rows: &Range<usize>, _depth: &Range<usize>) -> Memory {
         Memory::NONE
     }
 }
 
-/// A right operand: it has rows along which products are summed, and columns.
+/// A right operand: its rows are the contracted dimension.
 pub(in super::super) trait Right<A: Accumulator>: Sync {
     /// A part of it, if it can be read in place.
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>>;
 
-    /// Packs some columns into panels of a width, one after the other. What is left of the last one becomes zeros.
+    /// Packs some columns into panels of a width, one after the other, and fills the rest of the last panel with zeros.
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]);
 }
 
 /// The output of products.
 pub(in super::super) trait Output<A>: Sync {
-    /// The first element and the distance between rows, where products are written as they are, neighbours in a row side by
-    /// side. Either all outputs of a [`Cut`](super::Cut) have one or none.
+    /// The first element and the stride of rows, if products are written without conversion to neighbours in a row. Either all outputs of a
+    /// [`Cut`](super::Cut) have this, or none.
     fn direct(&self) -> Option<(*mut A, usize)>;
 
     /// Writes a tile of products, row by row.
@@ -86,7 +86,7 @@ pub(in super::super) fn pack_panels<'a, A: Accumulator>(
     to
 }
 
-/// Calls `f` with some rows or columns and the memory of `len` elements that their panel has.
+/// Calls `f` with the rows or columns of each panel and its memory of `len` elements.
 pub(in super::super) fn for_each_panel<A>(
     all: Range<usize>,
     size: usize,
@@ -99,7 +99,7 @@ pub(in super::super) fn for_each_panel<A>(
     }
 }
 
-/// The pieces of a range; of an empty one there is one, which is empty.
+/// The pieces of a range. An empty range has one piece, which is empty.
 pub(super) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let count = range.len().div_ceil(size).max(1);
     (0..count).map(move |i| range.start + i * size..range.end.min(range.start + (i + 1) * size))

@@ -1,6 +1,6 @@
 //! Copies of parts of matrices to panels.
 
-// Elements are copied through pointers, in vectors that a panel has no slices for.
+// Elements are copied through pointers, in vectors, for which slices of a panel would be too short.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -18,15 +18,15 @@ use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 /// Elements of a column that are read at a time before they are transposed.
 const CHUNK: usize = 64;
 
-/// Most columns of a panel that are read so: the elements of all of them lie in memory of their own.
+/// Most columns of a panel that is packed this way: the elements of all of them are kept on the stack.
 const MOST_COLUMNS: usize = 48;
 
-/// Rows by which elements are fetched ahead, and that are copied to a narrow panel at a time: rows that are far apart are no pattern that a
-/// CPU sees.
+/// How many rows ahead elements are prefetched, and how many rows are copied to a narrow panel at a time: rows that are far apart are not a
+/// pattern that the CPU predicts.
 const AHEAD: usize = 8;
 
-/// Packs a part of a matrix whose columns `read` reads, to the first `count` elements of rows of `width`: a few elements of each
-/// column at a time, with the given stride of columns, which are then transposed.
+/// Packs a part of a matrix, whose columns `read` reads, to the first `count` elements of rows of `width`. It reads a few elements of each
+/// column at a time, to columns with the given stride, and transposes them.
 pub(in super::super) fn pack_transposed<A: Accumulator>(
     depth: Range<usize>,
     count: usize,
@@ -61,14 +61,14 @@ pub(in super::super) fn transpose_rows<A: Accumulator>(
     let last = start + (count as isize - 1) * stride;
     let inside = |first: isize| first >= 0 && first as usize + depth <= from.len();
     assert!(inside(start) && inside(last) && count <= width);
-    // SAFETY: the first and the last row, and with them those between, are in the slice (checked), and so is the matrix.
+    // SAFETY: the first and the last row are in the slice (checked), and so are those between them; so is the matrix.
     unsafe { transpose_at(Level::best(), [count, depth], from.as_ptr().offset(start), stride, to.as_mut_ptr(), width) }
 }
 
-/// As [`transpose`], of words by the widest registers where there are enough.
+/// As [`transpose`], of words, by the widest registers that are filled.
 ///
 /// # Safety
-/// As there; the CPU has the instructions of the level.
+/// As for [`transpose`]; the CPU has the instructions of the level.
 unsafe fn transpose_at<A: Accumulator>(
     level: Level,
     [count, depth]: [usize; 2],
@@ -103,8 +103,8 @@ unsafe fn transpose_at<A: Accumulator>(
 }
 
 multiversion! {
-    /// The function that writes element `k` of row `i`, of rows that are `stride` apart, to element `i` of row `k`, of rows that are
-    /// `width` apart. All must be valid for reading at `from` and for writing at `to`, without overlap.
+    /// The function that writes element `k` of row `i` to element `i` of row `k`. The rows are `stride` apart at `from` and `width` apart
+    /// at `to`. All must be valid for reading at `from` and for writing at `to`, without overlap.
     fn transpose<A: Accumulator>(level: Level) -> unsafe fn(
         shape: [usize; 2],
         from: *const A,
@@ -133,13 +133,13 @@ multiversion! {
     }
 }
 
-/// Copies rows of neighbours, `stride` apart, to panels: `height` of each row to each panel, the last of which may get fewer.
+/// Copies rows of neighbours, `stride` apart, to panels: `height` elements of each row to each panel. The last panel may get fewer.
 ///
 /// # Panics
 /// If there are fewer elements than the panels get, or panels are shorter.
 pub(super) fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsToPanels, to: &mut [A]) {
     shape.check(from.len(), stride, to.len());
-    // SAFETY: all are inside of the slices (checked).
+    // SAFETY: all elements are inside of the slices (checked).
     unsafe { copy::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsTo
 /// As [`copy_rows`].
 pub(super) fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, shape: RowsToPanels, to: &mut [A]) {
     shape.check(from.len(), stride, to.len());
-    // SAFETY: all are inside of the slices (checked).
+    // SAFETY: all elements are inside of the slices (checked).
     unsafe { widen::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
 }
 
@@ -166,7 +166,7 @@ pub(super) struct RowsToPanels {
     pub(super) width: usize,
     /// The distance between panels.
     pub(super) panel: usize,
-    /// Whether what is left of the rows of panels becomes zeros.
+    /// Whether the rest of the rows of panels is filled with zeros.
     pub(super) fills: bool,
 }
 
@@ -196,7 +196,7 @@ multiversion! {
     }
 }
 
-/// Copies some rows at a time, panel by panel, and fetches others meanwhile.
+/// Copies some rows at a time, panel by panel, and prefetches others meanwhile.
 ///
 /// # Safety
 /// `from` is valid for reading the rows, `to` for writing the panels.
@@ -209,7 +209,7 @@ unsafe fn each_run<T: Copy, A: Copy + Default>(
     number: impl Fn(T) -> A + Copy,
 ) {
     let RowsToPanels { count, depth, height, width, panel, fills } = shape;
-    // Where panels have several cache lines of a row, it is copied along, so that a CPU sees a pattern.
+    // A row that has several cache lines in a panel is copied along the row, so that the CPU sees a pattern.
     let together = if height * size_of::<A>() >= 2 * CACHE_LINE { 1 } else { AHEAD };
     for first in (0..depth).step_by(together) {
         let rows = together.min(depth - first);
@@ -263,7 +263,7 @@ unsafe fn runs<T: Copy, A: Copy + Default>(
     }
 }
 
-/// Copies `N` neighbours of each row from each of the places on, which may overlap.
+/// Copies `N` neighbours of each row from each of the offsets on. They may overlap.
 ///
 /// # Safety
 /// As of [`runs`].
@@ -293,12 +293,12 @@ unsafe fn vectors<T: Copy, A: Copy + Default, const N: usize>(
 mod tests {
     use super::*;
 
-    /// Elements that are told apart, in memory of some rows.
+    /// Distinct elements, in memory for some rows.
     fn numbers<A: Accumulator>(count: usize) -> Vec<A> {
         (0..count).map(|i| A::from_bf16(bf16::from_f32((i % 251) as f32 + 1.0))).collect()
     }
 
-    /// Transposes rows of any number and length, forwards and backwards, and checks that nothing beside the results is written.
+    /// Transposes rows of any number and length, forwards and backwards, and checks that nothing besides the results is written.
     fn check_transposition<A: Accumulator>(level: Level) {
         for count in (1..=20).chain([32, 33]) {
             for depth in [1, 2, 3, 4, 5, 15, 16, 17, 35, 48] {
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Copies rows to panels of any height, and checks each element of them, and those that are left.
+    /// Copies rows to panels of any height, and checks each element of them and the rest of each row.
     fn check_copies<T: Copy, A: Accumulator>(
         from: &[T],
         copy: unsafe fn(RowsToPanels, *const T, usize, *mut A),

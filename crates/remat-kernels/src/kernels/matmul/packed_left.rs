@@ -7,7 +7,7 @@ use super::operands::{Left, LeftBlock, pack_panels, panels_len, pieces};
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::threads::Threads;
 
-/// The blocks of a left operand, part after part of the contracted dimension, and in each the blocks that tiles read.
+/// The blocks of a left operand: part after part of the contracted dimension, and in each part the blocks that tiles read.
 pub(in super::super) struct PackedLeft<'a, A: Accumulator> {
     cut: &'a Cut<A>,
     blocks: &'a [A],
@@ -19,7 +19,7 @@ impl<A: Accumulator> Cut<A> {
         self.depth.div_ceil(self.part.max(1)) * self.left_blocks() * self.left_block()
     }
 
-    /// Packs the left operand. `pack` packs a panel of some rows and positions, each of which has the given number of elements in it.
+    /// Packs the left operand. `pack` packs a panel of some rows and positions; its third argument is the stride of positions in the panel.
     pub(in super::super) fn pack_left(
         &self,
         to: &mut [A],
@@ -43,12 +43,12 @@ impl<A: Accumulator> Cut<A> {
         PackedLeft { cut: self, blocks }
     }
 
-    /// Rows of a block of a tile that has so many.
+    /// Rows of a block in a tile with this many rows.
     pub(super) fn rows_of_blocks(&self, tile: usize) -> usize {
         even(tile, self.block_rows(), 1)
     }
 
-    /// Blocks of a tile, and of all rows.
+    /// The number of blocks in a tile.
     fn blocks_of_tile(&self) -> usize {
         self.tile_rows.div_ceil(self.rows_of_blocks(self.tile_rows))
     }

@@ -1,8 +1,8 @@
-//! The loops of products by few rows along a contracted axis that is short: a sum stays in registers from its first position to its last.
+//! The loops of products with few rows along a short contracted axis: a sum stays in registers from its first position to its last.
 //!
-//! The lanes of a sum, and the order in which they become one, are those of [`lanes`](super::lanes), whose loops put lanes into memory between steps of a
-//! long axis; along a short one that would take longer than the products. Here 16 sums are computed at a time, of some rows of both operands, and their lanes are added up
-//! together. What is not read row by row is transposed first.
+//! The lanes of a sum, and the order in which they are added up, are those of [`lanes`](super::lanes). Its loops keep lanes in memory
+//! between steps of a long axis; along a short axis that would take longer than the products. Here 16 sums are computed at a time, of some
+//! rows of both operands, and their lanes are added up together. Operands that are not read row by row are transposed first.
 
 // Elements are read through pointers, since their dtype is known as a function.
 #![allow(unsafe_code)]
@@ -15,10 +15,10 @@ use super::lanes::LANES;
 use crate::number::Number;
 use crate::simd::{Instructions, Level, prefetch};
 
-/// Sums that are computed at a time, as many as one has lanes.
+/// Sums that are computed at a time: one for each lane.
 const TILE: usize = LANES;
 
-/// Rows of a part of a matrix, or of a thin operand: the first element, the elements from one row to the next, and the rows.
+/// Rows of a part of a matrix, or of a thin operand: the first element, the stride of rows, and their number.
 #[derive(Clone, Copy)]
 pub(super) struct Run<T> {
     pub(super) first: *const T,
@@ -26,17 +26,19 @@ pub(super) struct Run<T> {
     pub(super) rows: usize,
 }
 
-/// Where sums are written: the first, and the distances of those of neighbouring rows of the thin operand and of the matrix.
+/// Where sums are written: the first sum, and the strides along the rows of the thin operand and of the matrix.
 #[derive(Clone, Copy)]
 pub(super) struct To<F> {
     pub(super) first: *mut F,
     pub(super) strides: [usize; 2],
 }
 
-/// Writes the sums of `len` products of each row of a thin operand and each of a matrix, whose elements are neighbours along the contracted axis.
+/// Writes the sums of `len` products for each row of a thin operand and each row of a matrix, whose elements are neighbours along the
+/// contracted axis.
 ///
 /// # Safety
-/// The rows are valid for reading `len` elements, those of the matrix of the dtype that the function is for, and the sums for writing. The CPU has the instructions.
+/// The rows are valid for reading `len` elements, those of the matrix of the dtype of the function, and the sums for writing. The CPU has
+/// the instructions.
 pub(super) type Rows<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
 
 /// The function for rows of elements, with the instructions of a level.
@@ -50,11 +52,11 @@ pub(super) fn rows<D: Load>(level: Level) -> Rows<D::Number> {
     }
 }
 
-/// Writes the products of each of `count` rows of a matrix and each of `thin` rows, of `len` numbers, f32 or f64, which have no gaps: that of rows `j` and `i` to number
-/// `j * stride + i`.
+/// Writes the dot products of each of `count` rows of a matrix and each of `thin` rows, of `len` numbers (f32 or f64) without gaps. That of
+/// rows `j` and `i` is written to number `j * stride + i`.
 ///
 /// # Panics
-/// If there are fewer numbers, or they are no such floats.
+/// If there are fewer numbers, or they are not f32 or f64.
 pub(in super::super) fn dots<T: Element>(
     matrix: &[T],
     x: &[T],
@@ -71,7 +73,7 @@ pub(in super::super) fn dots<T: Element>(
             let x = Run { first: x.as_ptr().cast::<$type>(), stride: len, rows: thin };
             let matrix = Run { first: matrix.as_ptr().cast(), stride: len, rows: count };
             let to = To { first: to.as_mut_ptr().cast(), strides: [1, stride] };
-            // SAFETY: there are as many numbers (checked), of this dtype, and the function is for this CPU.
+            // SAFETY: the slices are long enough (checked), the numbers have this dtype, and the function is for this CPU.
             unsafe { rows::<$type>(Level::best())(x, matrix, len, to) }
         }};
     }
@@ -109,7 +111,7 @@ mod x86 {
     level! { avx2 32 "avx2,fma,f16c" }
 }
 
-/// Rows of the thin operand that are taken at a time where so many are left: where there are fewer, the last one is taken again.
+/// How many rows of the thin operand are taken at a time, if this many are left. Where there are fewer, the last one is taken again.
 fn group(rows: usize) -> usize {
     match rows {
         1 => 1,
@@ -118,7 +120,7 @@ fn group(rows: usize) -> usize {
     }
 }
 
-/// Rows of the matrix whose lanes are in registers at a time, for a group of so many rows of the thin operand.
+/// Rows of the matrix whose lanes are in registers at a time, for a group of this many rows of the thin operand.
 const fn together<F>(group: usize, vector: usize) -> usize {
     let registers = if vector == 64 { 16 } else { 8 };
     let rows = registers * vector / (group * LANES * size_of::<F>());
@@ -157,7 +159,7 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     }
 }
 
-/// Writes the sums of `M` rows of the thin operand and `N` of the matrix from some rows on, as many as there are.
+/// Writes the sums of `M` rows of the thin operand and `N` of the matrix from some rows on, or of fewer where the operands end.
 ///
 /// # Safety
 /// As of [`rows_at`].
@@ -176,7 +178,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     for n in 0..N {
         rows[n] = matrix.first.wrapping_add((j + n).min(matrix.rows - 1) * matrix.stride);
     }
-    // What comes next is fetched while the first rows of the thin operand pass by.
+    // The next rows are prefetched while the first rows of the thin operand are multiplied.
     let ahead = if i == 0 { TILE * matrix.stride } else { 0 };
     let mut lanes = [[D::Number::default(); LANES]; TILE];
     // SAFETY, of all: these are rows of the operands.
@@ -199,7 +201,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     let sums = if len.is_multiple_of(LANES) {
         D::Number::add_up::<VECTOR>(&lanes)
     } else {
-        // What is left is added in memory: a loop that is not unrolled would keep all sums there.
+        // The rest is added in memory: a loop that is not unrolled would keep all sums there.
         let mut lanes = lanes;
         for l in len / LANES * LANES..len {
             for m in 0..M {
@@ -212,7 +214,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         }
         D::Number::add_up::<VECTOR>(&lanes)
     };
-    // Zero is added as it is to the sums of lanes in memory, so that a sum is not negative zero.
+    // Zero is added, as it is to sums whose lanes are in memory, so that a sum is not negative zero.
     let sums = sums.map(|sum| D::Number::default().plus(sum));
     let [count, of_row] = [M.min(x.rows - i), N.min(matrix.rows - j)];
     let first = to.first.wrapping_add(i * to.strides[0] + j * to.strides[1]);
@@ -232,7 +234,8 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     }
 }
 
-/// Computes the lanes of the sums of `M` rows of numbers and `R` of the `N` rows of a tile, from number `from` on, of all positions but those that do not fill lanes. Fetches elements `ahead` of these rows.
+/// Computes the lanes of the sums of `M` rows of numbers and `R` of the `N` rows of a tile, from number `from` on, for all positions that
+/// fill lanes. Prefetches the elements `ahead` of these rows.
 ///
 /// # Safety
 /// The rows are valid for reading `len` elements.

@@ -1,10 +1,10 @@
-//! Products of small matrices, most often of many: each is multiplied whole, where it lies.
+//! Products of small matrices, usually in large batches: each is multiplied whole, in place.
 //!
-//! To cut such a product into blocks, to pack them and to write them as [`blocked`](super::blocked) does would take as long as to
-//! multiply it. An operand is copied only where the micro-kernel cannot read it: where its elements have another dtype, or where the
-//! columns of a right operand are not neighbours. The contracted axis is one part, as it is there: both give the same bits.
+//! Cutting such a product into blocks, packing them and writing them as [`blocked`](super::blocked) does would take as long as multiplying.
+//! An operand is copied only if the micro-kernel cannot read it: if its elements have another dtype, or if the columns of a right operand
+//! are not neighbours. The contracted axis is one part, as it is there, so that both give the same bits.
 
-// Each task writes products of its own.
+// Each task writes its own products.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -20,13 +20,13 @@ use crate::base::strided::Rows;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// Most elements of both operands and the result: as f32 they take some 100 KiB of the second-level cache.
+/// Most elements of both operands and the result together: as f32 they take some 100 KiB of the second-level cache.
 const ELEMENTS: usize = 3 * 96 * 96;
 
-/// Multiplications that are worth a task.
+/// Fewest multiplications of a task.
 const TASK: usize = 1 << 18;
 
-/// Whether a product of `depth` positions, whose result has so many rows and columns, is small.
+/// Whether a product with these rows, columns and positions is small.
 pub(super) fn is_small(rows: usize, columns: usize, depth: usize) -> bool {
     let [left, right, out] = [(rows, depth), (depth, columns), (rows, columns)].map(|(a, b)| a.saturating_mul(b));
     depth <= PART && left.saturating_add(right).saturating_add(out) <= ELEMENTS
@@ -40,21 +40,22 @@ pub(super) struct SmallKernel<A: 'static> {
     right: Place,
 }
 
-/// Where the matrices of an operand are multiplied.
+/// Where and how the matrices of an operand are read.
 struct Place {
     is_copied: bool,
     /// The strides of the free and the contracted axis.
     strides: [usize; 2],
 }
 
-/// The strides of the free and the contracted axis of matrices of numbers, if they are the same everywhere, and not negative.
+/// The strides of the free and the contracted axis, if the elements need no conversion and the strides are the same everywhere and not
+/// negative.
 fn strides<A: Accumulator>(side: &Side<A>) -> Option<[usize; 2]> {
     let stride = |rows: &Rows<1>| usize::try_from(rows.stride[0]).ok().filter(|_| rows.outer.len() == 1);
     let numbers = side.reader.dtype() == A::DTYPE;
     numbers.then_some([stride(&side.free)?, stride(&side.contracted)?])
 }
 
-/// The elements of an operand from one on.
+/// The elements of an operand from `first` on.
 fn from<A>(elements: &[A], first: isize) -> &[A] {
     usize::try_from(first).ok().and_then(|first| elements.get(first..)).unwrap_or_default()
 }
@@ -65,7 +66,7 @@ impl<A: Accumulator> SmallKernel<A> {
             is_copied: in_place.is_none(),
             strides: in_place.unwrap_or(copied),
         };
-        // A left operand is copied as it lies.
+        // A copy of a left operand has the elements in the same order.
         let by_columns = is_contiguous_along_free(&dot.left.free, &dot.left.contracted);
         let left = place(strides(&dot.left), if by_columns { [1, dot.rows] } else { [dot.depth, 1] });
         let right = place(strides(&dot.right).filter(|&[column, _]| column == 1), [1, dot.columns]);
@@ -78,7 +79,7 @@ impl<A: Accumulator> SmallKernel<A> {
         (TASK / (rows * columns * depth).max(1)).max(1)
     }
 
-    /// Numbers that a thread works with: copies of both operands, as many as are transposed, and sums.
+    /// Numbers in a thread's workspace: copies of both operands, memory for transposing, and sums.
     fn workspace(&self) -> [usize; 4] {
         let Dot { rows, columns, depth, .. } = self.dot;
         let left = if self.left.is_copied { rows * depth } else { 0 };
@@ -99,7 +100,7 @@ impl<A: Accumulator> SmallKernel<A> {
         let ([row, column], right_row) = (self.left.strides, self.right.strides[1]);
         let (mut i, mut copied) = (batch.start, [None; 2]);
         self.dot.batch.each(batch, |[l, r]| {
-            // What is the same matrix for the whole batch is copied once.
+            // A matrix that is the same for the whole batch is copied once.
             if self.left.is_copied && copied[0].replace(l) != Some(l) {
                 self.dot.left.matrix(ins[0], l).read_all(rows, depth, left_copy);
             }

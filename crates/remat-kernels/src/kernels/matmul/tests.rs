@@ -1,4 +1,4 @@
-//! Matrix products against the evaluator.
+//! Tests of matrix products against the evaluator.
 
 use remat_ir::{Array, Aval, DType, DotGeneral, Op, eval_op};
 
@@ -17,7 +17,7 @@ fn numbers(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGener
     }
 }
 
-/// How far sums of `count` products may be from the evaluator's, which adds in another order.
+/// The largest difference from the evaluator's sums, which are added in another order.
 fn tolerance(dtype: DType, depth: usize) -> f64 {
     let terms = depth.max(1) as f64;
     match dtype {
@@ -41,7 +41,7 @@ fn agree(op: &DotGeneral, lhs: &Array, rhs: &Array) {
     });
 }
 
-/// Pairs of a dtype of operands and one of a result that the operation takes.
+/// Pairs of a dtype of operands and a dtype of the result that the operation takes.
 fn dtypes() -> Vec<(DType, DType)> {
     let mut pairs = Vec::new();
     for from in DType::ALL {
@@ -108,7 +108,7 @@ fn batches_agree_with_the_evaluator() {
             agree(&op, &plain(dtype, &[b, c, m, k], 1), &plain(dtype, &[n, k, c, b], 2));
             let op = numbers([&[0, 3], &[2, 0]], [&[1], &[1]], dtype);
             agree(&op, &plain(dtype, &[b, c, m, k], 3), &plain(dtype, &[k, c, b, n], 4));
-            // Free dimensions that are apart, several contracted ones that do not merge.
+            // Free axes that are apart, and several contracted axes that do not merge.
             let op = numbers([&[1, 3], &[3, 1]], [&[], &[]], dtype);
             agree(&op, &plain(dtype, &[b, c, m, k], 5), &plain(dtype, &[n, k, b, c], 6));
         }
@@ -231,7 +231,7 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
     }
 }
 
-/// Small products have the bits that they would have if they were cut.
+/// Small products have the same bits as if they were cut.
 #[test]
 fn small_products_have_the_bits_of_large_ones() {
     let mut stream = Stream::new(4);
@@ -258,7 +258,7 @@ fn small_products_have_the_bits_of_large_ones() {
     }
 }
 
-/// The kernels of a product as a small one and as one that is cut.
+/// The kernels of a product as a small one and as one that is cut into blocks.
 fn both<A: Accumulator>(dot: Dot<A>, same: Dot<A>) -> [Box<dyn Kernel>; 2] {
     assert!(is_small(dot.rows, dot.columns, dot.depth));
     let (batch, shape, out) = (dot.batch.len(), [dot.rows, dot.columns, dot.depth], dot.out);
@@ -286,7 +286,7 @@ fn the_order_of_sums_does_not_depend_on_the_order_of_operands() {
     }
 }
 
-/// A row has the same results among any few rows, in any layout of the matrix; alone too, unless the contracted axis is short.
+/// A row has the same results among any few rows, in any layout of the matrix. It has them alone too, unless the contracted axis is short.
 #[test]
 fn a_row_does_not_depend_on_the_rows_beside_it() {
     let mut stream = Stream::new(3);
@@ -313,7 +313,7 @@ fn a_row_does_not_depend_on_the_rows_beside_it() {
     }
 }
 
-/// A row has the same results alone and in a batch of small products, in any layout, on any number of threads, whichever operand has few rows.
+/// A row has the same results alone and in a batch of small products, in any layout, on any number of threads, whichever operand is thin.
 #[test]
 fn batches_of_few_rows_have_the_bits_of_single_rows() {
     let mut stream = Stream::new(5);
@@ -369,7 +369,7 @@ fn batches_of_few_rows_have_the_bits_of_single_rows() {
     }
 }
 
-/// Every level computes the same sums of rows as plain loops do, whatever is left over, and beside a NaN or an infinity those that have none.
+/// Every level computes the same sums of rows as plain loops, for every rest, and rows without NaN or infinity are not changed by others.
 #[test]
 fn sums_of_short_rows_are_those_of_every_level() {
     let (depth, count) = (100, 37);
@@ -394,7 +394,7 @@ fn sums_of_short_rows_are_those_of_every_level() {
                     let x = short::Run { first: thin.as_ptr(), stride: depth, rows };
                     let y = short::Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
                     let to = short::To { first: sums.as_mut_ptr(), strides };
-                    // SAFETY: the operands and the sums have as many rows, and the CPU the instructions.
+                    // SAFETY: the operands and the sums have these rows, and the CPU has the instructions.
                     unsafe { short::rows::<f32>(level)(x, y, len, to) };
                     for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
                         let pairs =
@@ -414,7 +414,7 @@ fn sums_of_short_rows_are_those_of_every_level() {
     }
 }
 
-/// Sums of products of integers of 8 bits are exact, also where all are the largest.
+/// Sums of products of 8-bit integers are exact, even if all have the largest value.
 #[test]
 fn sums_of_small_integers_are_exact() {
     for (dtype, value) in [(DType::I8, -128.0), (DType::U8, 255.0)] {

@@ -1,10 +1,10 @@
-//! Products of a matrix and one with few rows: one row, that is a vector, or up to [`ROWS`].
+//! Products of a matrix and a thin operand: a vector, or up to [`ROWS`] rows.
 //!
-//! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory,
-//! row by row or column by column, and both ways give the same bits: a sum has lanes ([`lanes`](super::lanes)) that
-//! become one at the end; along a short axis they stay in registers ([`short`](super::short)). A long contracted axis is cut; the sums of the parts are added in order. So the order of a sum
-//! depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`] rows.
-//! Several rows are multiplied so from [`DEPTH`] positions on: along shorter axes, to clear the lanes and to add them would take as
+//! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory, row by
+//! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`](super::lanes)) that are added up at the end; along
+//! a short axis they stay in registers ([`short`](super::short)). A long contracted axis is cut, and the sums of the parts are added in
+//! order. So the order of a sum depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`]
+//! rows. Several rows are multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as
 //! long as the products.
 
 // Results are written by several threads, through pointers.
@@ -25,43 +25,43 @@ use crate::interface::{Kernel, Source, Target};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
-/// Most rows for which it pays to read the matrix in place.
+/// Most rows for which reading the matrix in place pays.
 const ROWS: usize = 16;
 
 /// Shortest contracted axis of products of several rows: some positions for each lane.
 const DEPTH: usize = 4 * LANES;
 
-/// Elements of the matrix that are worth a task.
+/// Fewest elements of the matrix for a task.
 const TASK: usize = 1 << 16;
 
-/// The contracted axis is taken in parts of this length at most.
+/// The longest part of the contracted axis.
 const PART: usize = 1 << 14;
 
-/// Fewest and most columns of a task, where their elements are neighbours: they are read in runs that are as long as may be, since
-/// memory is fetched ahead along these. Their lanes stay in the second-level cache.
+/// Fewest and most columns of a task whose elements are neighbours. They are read in runs that are as long as possible, since the CPU
+/// prefetches along these. Their lanes stay in the second-level cache.
 const COLUMNS: [usize; 2] = [128, 2048];
 
-/// Columns are cut at multiples of this many, which fill registers.
+/// Columns are cut at multiples of this number, which fill registers.
 const EVEN: usize = 64;
 
 /// Most sums of a task, whose lanes stay in the second-level cache.
 const SUMS: usize = 4096;
 
-/// Positions of the contracted axis of which the rows are read at a time, so that they stay in the first-level cache.
+/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache.
 const STEP: usize = 512;
 
-/// Columns of the result and positions of the contracted axis of a block that is read as numbers, where elements are not converted in
-/// registers, or lie at distances that differ.
+/// Columns of the result and positions of the contracted axis of a block that is converted first, because its elements are not converted in
+/// registers or have no constant strides.
 const BLOCK: usize = 64;
 
-/// Elements of a matrix that are read as numbers at a time, where the contracted axis is short.
+/// Elements of a matrix that are converted at a time, where the contracted axis is short.
 const COPIED: usize = 1 << 13;
 
-/// Bytes of a matrix that is transposed where the contracted axis is short: to read larger ones column by column takes no longer.
+/// Most bytes of a matrix that is transposed where the contracted axis is short: reading larger ones column by column takes no longer.
 const NEAR: usize = 1 << 15;
 
-/// The kernel of such products, one for each index of the batch. What it calls columns are those of the result: the rows of a
-/// matrix whose elements are neighbours along the contracted axis.
+/// The kernel of such products, one for each index of the batch. Columns here are those of the result: the rows of a matrix whose elements
+/// are neighbours along the contracted axis.
 pub(super) struct ThinKernel<F: 'static, A: 'static> {
     operands: Operands<F>,
     writer: Writer<A>,
@@ -71,17 +71,17 @@ pub(super) struct ThinKernel<F: 'static, A: 'static> {
     short: Option<Read>,
 }
 
-/// How a matrix is read, whose sums are in registers from the first position to the last.
+/// How a matrix is read whose sums stay in registers from the first position to the last.
 #[derive(Clone, Copy)]
 enum Read {
-    /// Where it lies, row by row.
+    /// In place, row by row.
     InPlace,
-    /// Some rows at a time, as numbers.
+    /// Some rows at a time, converted.
     Copied,
 }
 
 impl Read {
-    /// How a matrix is read, if the contracted axis is short, and what is transposed stays in the cache meanwhile.
+    /// How a matrix is read, if the contracted axis is short and transposed elements stay in the cache.
     fn of<F: Factor>(operands: &Operands<F>, has_loops: bool) -> Option<Read> {
         let Operands { columns, depth, ref matrix, .. } = *operands;
         let stride = |rows: &Rows<1>| (rows.outer.len() == 1).then_some(if rows.len == 1 { 1 } else { rows.stride[0] });
@@ -97,12 +97,12 @@ impl Read {
     }
 }
 
-/// Rows of a matrix of such a depth that are read as numbers at a time.
+/// Rows of a matrix of this depth that are converted at a time.
 fn copied(depth: usize) -> usize {
     (COPIED / depth.max(1)).clamp(16, 64)
 }
 
-/// How the work is cut.
+/// How the work is cut into tasks.
 struct Cut {
     /// Columns of a task.
     columns: usize,
@@ -112,11 +112,11 @@ struct Cut {
     depth: usize,
     /// Tasks for the contracted axis.
     parts: usize,
-    /// Such tasks that one thread does at a time.
+    /// Tasks that one thread computes together.
     together: usize,
 }
 
-/// What one thread works with.
+/// The workspace of one thread.
 struct Workspace<'a, F> {
     /// A step of the rows.
     rows: &'a mut [F],
@@ -125,7 +125,7 @@ struct Workspace<'a, F> {
     lanes: &'a mut [F],
 }
 
-/// Whether a product of `depth` positions, whose result has so many rows and columns, is one of few rows.
+/// Whether a product with these rows, columns and positions has a thin operand.
 pub(super) fn is_thin(rows: usize, columns: usize, depth: usize) -> bool {
     let few = rows.min(columns);
     few <= 1 || few <= ROWS && depth >= DEPTH
@@ -141,14 +141,14 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     /// The cut for a run on `threads` threads.
     fn cut(&self, threads: usize) -> Cut {
         let Operands { batch, rows, columns, depth, matrix, .. } = &self.operands;
-        // Sums depend on where the contracted axis is cut, so that this depends on its length alone.
+        // Sums depend on where the contracted axis is cut, so that the cuts depend on its length alone.
         let parts = depth.div_ceil(PART).max(1);
         let depth = depth.div_ceil(parts).max(1);
         let most = if self.short.is_some() {
             (TASK / depth).next_multiple_of(EVEN)
         } else if is_contiguous_along_free(&matrix.free, &matrix.contracted) {
             let all = batch.len() * parts * columns;
-            // Each thread has as many tasks as the others, of the same size.
+            // All threads have the same number of tasks, of the same size.
             let tasks = threads * all.div_ceil(threads * COLUMNS[1]).max(1);
             let even = all.div_ceil(tasks).next_multiple_of(EVEN).clamp(COLUMNS[0], COLUMNS[1]);
             even.min(SUMS / rows.max(&1))
@@ -159,9 +159,9 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         Cut { columns: most, blocks: columns.div_ceil(most), depth, parts, together: (TASK / (most * depth)).max(1) }
     }
 
-    /// Numbers that a thread works with: a step of the rows, two blocks of the matrix, lanes, and sums.
+    /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
     fn workspace_lens(&self, cut: &Cut) -> [usize; 4] {
-        // No more positions than are summed at a time, of which a copied block is largest.
+        // At most the positions that are summed at a time; a copied block has the most.
         let (rows, step) = (self.operands.rows, STEP.min(cut.depth).min(A::CHUNK));
         let sums = rows * cut.columns;
         let of_short = if self.is_direct() { 0 } else { sums };
@@ -172,7 +172,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         }
     }
 
-    /// Bytes that a thread works with, of which the sums come first.
+    /// Bytes of a thread's workspace: of the sums, which come first, and of all.
     fn workspace_bytes(&self, cut: &Cut) -> [usize; 2] {
         let [rows, block, lanes, sums] = self.workspace_lens(cut);
         [sums * size_of::<A>(), (rows + block + lanes) * size_of::<F>()].map(|n| n.next_multiple_of(CACHE_LINE))
@@ -186,7 +186,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         }
     }
 
-    /// Results of one product.
+    /// The number of results of one product.
     fn results(&self) -> usize {
         self.operands.rows * self.operands.columns
     }
@@ -218,7 +218,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         let lanes = &mut space.lanes[..LANES * rows * n];
         for chunk in pieces(&part, A::CHUNK) {
             lanes.fill(F::default());
-            // Both ways to read are those of the whole part, since strides are.
+            // Both ways to read apply to the whole part, since its strides do.
             let location = self.loops.as_ref().zip(matrix.locate(&columns, &chunk));
             let by_rows = location.is_some_and(|(_, location)| location.strides[1] == 1);
             for step in pieces(&chunk, STEP) {
@@ -266,7 +266,8 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     ) {
         assert!((x.rows - 1) * x.stride + x.len <= x.numbers.len());
         let x = (Run { first: x.numbers.as_ptr(), stride: x.stride, rows: x.rows }, x.len);
-        // SAFETY, of both: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the sums are the caller's.
+        // SAFETY, of both: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the caller
+        // promises the sums.
         match (read, matrix.locate(columns, part), &self.loops) {
             (Read::InPlace, Some(location), Some(loops)) => {
                 let rows = Run { first: location.first, stride: location.strides[0], rows: columns.len() };
@@ -285,7 +286,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         }
     }
 
-    /// Whether sums of a short axis are written where results are.
+    /// Whether sums of a short axis are written directly to the results.
     fn is_direct(&self) -> bool {
         self.short.is_some() && A::DTYPE == F::DTYPE && self.writer.is_direct()
     }
@@ -310,7 +311,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         unsafe { self.short_sums(read, matrix, x, [&columns, &depth], space.block, to) };
     }
 
-    /// Calls `f` with each run of the sums of some columns, and where it is in a product.
+    /// Calls `f` with each run of the sums of some columns, and its offset in a product.
     fn runs<'a>(&self, columns: Range<usize>, sums: &'a [A], mut f: impl FnMut(usize, &'a [A])) {
         if self.operands.thin_first {
             for (i, sums) in sums.chunks_exact(columns.len()).enumerate() {
@@ -330,7 +331,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             for part in others.chunks_exact(results) {
                 sums.iter_mut().zip(part).for_each(|(sum, &part)| *sum = sum.plus(part));
             }
-            // SAFETY: the product is the result's, and one task writes it.
+            // SAFETY: the product is in the result, and one task writes it.
             unsafe { self.writer.write(sums, out.at(i * results * size)) };
         });
     }
@@ -342,7 +343,7 @@ fn pieces(range: &Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>
     range.clone().step_by(len).map(move |first| first..end.min(first.saturating_add(len)))
 }
 
-/// A step of the rows of a thin operand: where it lies, or read to `to`. `copied` is memory for as many numbers.
+/// A step of the rows of a thin operand: in place, or converted to `to`. `copied` is memory for this many numbers.
 fn numbers<'a, F: Factor>(
     thin: &'a Matrix<'_, F>,
     rows: usize,
@@ -360,7 +361,7 @@ fn numbers<'a, F: Factor>(
     }
 }
 
-/// Adds a chunk of the matrix times one of the rows to the lanes of columns, of which blocks are read as numbers.
+/// Adds the products of a chunk of the matrix and one of the rows to the lanes of columns. Blocks of the matrix are converted first.
 fn blocks<F: Factor>(
     matrix: &Matrix<'_, F>,
     x: Thin<'_, F>,
@@ -377,7 +378,7 @@ fn blocks<F: Factor>(
             let rows = first..columns.end.min(first + BLOCK);
             let len = rows.len();
             matrix.read_columns(rows, chunk.start + j..chunk.start + j + x.len, copied, block);
-            // The pointer is taken once the block is written: a mutable borrow would end its use.
+            // The pointer is taken after the block is written: a mutable borrow would invalidate it.
             let part = Part { first: block.as_ptr().cast(), stride: len, rows: len };
             // SAFETY: these are the columns that were read.
             unsafe { loops.columns(x, part, &mut lanes[first - columns.start..], columns.len()) };

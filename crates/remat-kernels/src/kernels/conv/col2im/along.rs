@@ -1,4 +1,4 @@
-//! One spatial axis of a convolution whose products are added to the results that they reach.
+//! One spatial axis of a convolution by col2im.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use remat_ir::{Aval, Conv};
 
 use crate::interface::layout::Layout;
 
-/// Numbers that positions may reach, so that they can be added without care.
+/// The largest extent of an axis, so that coordinates can be added without overflow.
 const FAR: usize = 1 << 40;
 
 /// A spatial axis.
@@ -15,11 +15,11 @@ pub(super) struct Along {
     pub(super) image: usize,
     pub(super) window: usize,
     pub(super) results: usize,
-    /// Results between those that neighbours in the image reach.
+    /// Results between those that neighbouring elements of the image reach: the distance from one result of a phase to the next.
     pub(super) apart: usize,
-    /// Results between those that neighbours in the window reach.
+    /// Results between those that neighbouring elements of the window reach.
     dilation: usize,
-    /// The result that the first elements reach.
+    /// The result that the first element of the image reaches by the first of the window.
     low: i64,
     /// The strides of the image's elements and of the window's.
     pub(super) strides: [isize; 2],
@@ -29,7 +29,7 @@ impl Along {
     /// An axis of one element.
     const NONE: Along = Along { image: 1, window: 1, results: 1, apart: 1, dilation: 1, low: 0, strides: [0; 2] };
 
-    /// Rows and columns of a convolution with one or two of them; `None` if elements are too far apart.
+    /// The axes of rows and columns of a convolution with one or two spatial dimensions; `None` if elements are too far apart.
     pub(super) fn both(op: &Conv, image: &Layout, weights: &Layout, out: &Aval) -> Option<[Along; 2]> {
         let along = |d: usize| Along {
             image: image.shape[op.lhs_dims.spatial[d]],
@@ -54,22 +54,22 @@ impl Along {
             || self.low.unsigned_abs() > FAR as u64
     }
 
-    /// The result that an element of the image reaches by one of the window, which may be outside.
+    /// The result that an element of the image reaches by an element of the window. It may be outside of the output.
     pub(super) fn result(&self, element: usize, window: usize) -> i64 {
         (element * self.apart) as i64 + self.low - (window * self.dilation) as i64
     }
 
-    /// How many pairs of an element of the image and one of the window reach a result that is not outside.
+    /// The number of pairs of an element of the image and one of the window whose result is inside of the output.
     pub(super) fn pairs_inside(&self) -> usize {
         self.reached().iter().map(|reached| reached.inside(&(0..self.image)).1.len()).sum()
     }
 
-    /// Whether an element of the window reaches no result, from any element of the image.
+    /// Whether some element of the window reaches no result inside of the output, from any element of the image.
     pub(super) fn is_any_outside(&self) -> bool {
         self.reached().iter().any(|reached| reached.inside(&(0..self.image)).1.is_empty())
     }
 
-    /// Results from the first to the last that an element reaches, less one.
+    /// The distance from the first to the last result that an element of the image reaches.
     pub(super) fn reach(&self) -> usize {
         (self.window - 1) * self.dilation
     }
@@ -81,7 +81,7 @@ impl Along {
         first(results.start as i64 - self.low).min(end)..end
     }
 
-    /// Results of a phase: those that are `apart` from the first to the next.
+    /// The number of results in a phase: results of one phase are `apart` from each other.
     pub(super) fn phase(&self) -> usize {
         self.results.div_ceil(self.apart)
     }
@@ -98,18 +98,18 @@ impl Along {
     }
 }
 
-/// The results that elements of an image reach by one element of the window: neighbours in a phase.
+/// The results that the elements of an image reach by one element of the window. They are neighbours in a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
     pub(super) phase: usize,
-    /// That of the first element, which may be outside.
+    /// The result of the first element, which may be outside.
     first: i64,
-    /// Results of the phase.
+    /// The number of results in the phase.
     count: i64,
 }
 
 impl Reached {
-    /// The first of the results inside that some elements reach, and these elements.
+    /// The first result inside of the output that these elements reach, and the elements that reach results inside.
     pub(super) fn inside(&self, elements: &Range<usize>) -> (usize, Range<usize>) {
         let [start, end] = [elements.start, elements.end].map(|x| x as i64);
         let start = start.max(-self.first).min(end);

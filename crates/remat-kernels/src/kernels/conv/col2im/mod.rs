@@ -1,20 +1,21 @@
-//! Convolutions of few features by col2im: products first, which are then added to the results that they reach.
+//! Convolutions with few output features by col2im: a matrix product whose elements are added to the results that they reach.
 //!
-//! A window that is gathered is used once for each feature of the result only, so that with few of them, as gradients of images of few
-//! channels have, gathering takes many times as long as multiplying. Here the weights are the rows of a left operand, one for each
-//! feature of the result and each element of the window, and the elements of the image the columns of the right one, all features of an
-//! element a column. Each product belongs to one result: that at the element's position, moved by the element of the window. What the
-//! window reaches outside of the results is not added.
+//! A gathered window is used once for each output feature. With few output features, as in gradients of images with few channels, gathering
+//! takes many times as long as multiplying. Here the weights are the left operand, with a row for each output feature and window element.
+//! The elements of the image are the right operand: each is a column of all its features. Each product belongs to one result, at the
+//! position of the image's element moved by the element of the window. Products that fall outside of the output are dropped.
 //!
-//! A task computes a *band* of rows of an image. It takes some rows of the image at a time, whose products ([`products`]) stay in the
-//! second-level cache, and adds them to the rows of results that they reach ([`sums`]); rows that no later product reaches are written. Where the image
-//! is dilated, the results that are reached by one element of the window are apart: they are neighbours in memory until they are written.
+//! A task computes a *band* of rows of an image. It takes some rows of the image at a time. Their products ([`products`]) stay in the
+//! second-level cache and are added to the rows of results that they reach ([`sums`]). A row of results is written once no later product
+//! reaches it. Where the image is dilated, one element of the window reaches results that are apart. They are stored as neighbours until
+//! they are written.
 //!
-//! The operation and the shapes decide whether a convolution is computed so. The order of sums is: features, in parts, for each product; then rows of the
-//! image, parts of a row, and elements of the window. It does not depend on bands, of which there are as many as keep the threads busy.
+//! The operation and the shapes decide whether a convolution is computed this way. The order of sums is: features, in parts, for each
+//! product; then rows of the image, parts of a row, and elements of the window. It does not depend on the bands, whose number depends on
+//! the threads.
 //!
-//! Weights meet no zeros here, those of padding neither, which changes results that are not finite alone: these are computed again
-//! ([`IfFinite`](super::finite::IfFinite)). So no element of the window may be one that reaches no result at all.
+//! Here weights do not meet the zeros of padding. This changes only results that are not finite, which are computed again
+//! ([`IfFinite`](super::finite::IfFinite)). So each element of the window must reach some result.
 
 mod along;
 mod products;
@@ -39,14 +40,14 @@ use crate::interface::{Kernel, Source, Target};
 use crate::kernels::matmul::{Writer, even};
 use crate::threads::Threads;
 
-/// How much is treated at a time, and what is worth it.
+/// Sizes of steps, and bounds from which on this method pays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Most elements of the columns of a step and of their products, so that they stay in the second-level cache.
+    /// Most elements of a step's columns and of their products, so that they stay in the second-level cache.
     step: usize,
-    /// Columns that a step may have in any case.
+    /// Columns that a step may have even if it exceeds `step`.
     columns: usize,
-    /// Most elements of the packed weights with those that fill panels, and most sums of the rows of results that a step reaches, which are scratch memory.
+    /// Most elements of scratch memory: the packed weights with their padding, and the sums of the rows of results that a step reaches.
     scratch: usize,
     /// Fewest multiplications.
     work: usize,
@@ -54,46 +55,46 @@ pub(super) struct Sizes {
     least: usize,
     /// Most features of the result.
     features: usize,
-    /// Fewest features that are summed, for each of the result.
+    /// Fewest input features for each output feature.
     depth: usize,
-    /// Fewest tasks that there may be: one row of one image would be computed by one thread.
+    /// Fewest tasks: one row of one image would be computed by one thread.
     tasks: usize,
 }
 
-/// Each was measured. A product is added in the time of some multiplications, so that there should be several of these for each; an element that is
-/// gathered for a window takes as long, and is multiplied once for each feature of the result.
+/// Each bound was measured. To add a product takes the time of some multiplications, so each needs several of them. To gather an element
+/// for a window takes as long, and the element is multiplied once for each output feature.
 const SIZES: Sizes =
     Sizes { step: 3 << 15, columns: 128, scratch: 1 << 20, work: 1 << 20, least: 48, features: 16, depth: 2, tasks: 2 };
 
-/// Fewest features that are summed, for each of the result, where windows could be read where they lie: of fewer that is faster.
+/// Fewest input features for each output feature where windows can be read in place, which is faster with fewer.
 const DIRECT: usize = 8;
 
-/// Sizes of which small convolutions have several steps.
+/// Sizes with which small convolutions have several steps.
 #[cfg(test)]
 const SMALL: Sizes =
     Sizes { step: 400, columns: 12, scratch: 1 << 16, work: 0, least: 1, features: usize::MAX, depth: 0, tasks: 0 };
 
-/// Tasks of each thread, where an image has rows enough.
+/// Tasks for each thread, where an image has enough rows.
 const TASKS: usize = 2;
 
-/// Rows of a band for each that it shares with the next, whose products both compute.
+/// Rows of a band for each row that it shares with the next band; both bands compute the products of shared rows.
 const BAND: usize = 8;
 
 /// Elements of a row of the window whose products are added at a time.
 const TAPS: usize = 16;
 
-/// A convolution of few features.
+/// A convolution with few output features.
 pub(super) struct Col2im<M: Multiplier> {
     multiplier: M,
     matrices: Matrices,
     writer: Writer<M::Sum>,
     images: usize,
     groups: usize,
-    /// Features of the result in a group.
+    /// Output features in a group.
     features: usize,
     rows: Along,
     columns: Along,
-    /// The strides of images and groups in the image, of groups in the weights.
+    /// The strides of images and groups in the image, and of groups in the weights.
     strides: [isize; 3],
     /// The strides of images, features, rows and columns in the output.
     out_strides: [isize; 4],
@@ -103,14 +104,14 @@ pub(super) struct Col2im<M: Multiplier> {
     step: [usize; 2],
 }
 
-/// The kernel of a convolution of bf16 on a unit of the CPU, if it is one that is computed so.
+/// The kernel of a convolution of bf16 on a matrix unit of the CPU, if this method applies.
 pub(super) fn of_pairs(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<impl Kernel + use<>> {
     let pairs = Pairs::new(ins.map(|(dtype, _)| dtype), out.dtype)?;
     Col2im::new(SIZES, pairs, op, ins, out)
 }
 
-/// The kernel of a convolution with sums of this type, if it is one that is computed so. `is_direct` says whether windows could be read
-/// where they lie ([`direct`](super::direct)) instead.
+/// The kernel of a convolution with sums of this type, if this method applies. `is_direct` says whether windows could be read in place
+/// ([`direct`](super::direct)) instead.
 pub(super) fn of_numbers<A: Accumulator>(
     is_direct: bool,
     op: &Conv,
@@ -122,8 +123,8 @@ pub(super) fn of_numbers<A: Accumulator>(
     Col2im::new(Sizes { depth: least, ..SIZES }, numbers, op, ins, out)
 }
 
-/// Whether an element of the window reaches no result, or less than two thirds of the products reach one: of long windows, as gradients of
-/// weights have, nearly all are outside.
+/// Whether some element of the window reaches no result, or less than two thirds of the products reach one. Of long windows, as in
+/// gradients of weights, nearly all products fall outside.
 fn wastes(rows: &Along, columns: &Along) -> bool {
     if rows.is_any_outside() || columns.is_any_outside() {
         return true;
@@ -134,7 +135,7 @@ fn wastes(rows: &Along, columns: &Along) -> bool {
 }
 
 impl<M: Multiplier> Col2im<M> {
-    /// The convolution, if it is one that is computed so.
+    /// The kernel, if this method applies.
     pub(super) fn new(
         sizes: Sizes,
         multiplier: M,
@@ -220,24 +221,24 @@ impl<M: Multiplier> Col2im<M> {
         self.step[0] * self.step[1]
     }
 
-    /// Rows of results that a step reaches.
+    /// The number of rows of results that a step reaches.
     fn slots(&self) -> usize {
         (self.step[0] - 1) * self.rows.apart + self.rows.reach() + 1
     }
 
-    /// Elements of a row of results: phase after phase.
+    /// Elements of a row of results, which is stored phase after phase.
     fn row(&self) -> usize {
         self.columns.apart * self.columns.phase()
     }
 
     /// Most bands of an image.
     fn bands(&self) -> usize {
-        // Rows of results that bands share, if each begins where an element reaches its first.
+        // Rows of results that bands share, if each band begins where an element reaches its first result.
         let shared = self.rows.reach() / self.rows.apart * self.rows.apart;
         self.rows.results / (BAND * shared).max(self.rows.apart)
     }
 
-    /// Rows of the results in a band, for so many threads.
+    /// Rows of results in a band, for this many threads.
     fn band(&self, threads: usize) -> usize {
         let wanted = (TASKS * threads).div_ceil(self.images * self.groups);
         let bands = wanted.min(self.bands()).max(1);
@@ -275,7 +276,7 @@ impl<M: Multiplier> Col2im<M> {
         let reaching = self.rows.reaching(&band);
         for first in reaching.clone().step_by(self.step[0]) {
             let rows = first..reaching.end.min(first + self.step[0]);
-            // No later product reaches the rows before.
+            // No later product reaches the rows before this one.
             sums.write_before(self.rows.result(first, self.rows.window - 1), out);
             for column in (0..self.columns.image).step_by(self.step[1]) {
                 let columns = column..self.columns.image.min(column + self.step[1]);
@@ -289,7 +290,8 @@ impl<M: Multiplier> Col2im<M> {
         sums.write_before(band.end as i64, out);
     }
 
-    /// Adds the products of some rows and columns of the image, those of one feature and element of the window `pitch` apart from those of the next.
+    /// Adds the products of some rows and columns of the image. The products of one feature and window element are `pitch` from those of
+    /// the next.
     fn add(&self, products: &[M::Sum], pitch: usize, [rows, columns]: [Range<usize>; 2], sums: &mut Sums<'_, M::Sum>) {
         let (window, phase) = (self.columns.window, self.columns.phase());
         for (i, y) in rows.enumerate() {

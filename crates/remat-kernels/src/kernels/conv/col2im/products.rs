@@ -15,43 +15,43 @@ use crate::kernels::matmul::{Reader, Right as _, even};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
-/// The operands of the products of a group: weights by features, and elements of an image by features.
+/// The operands of a group's products: weights by features, and elements of an image by features.
 pub(in super::super) struct Matrices {
     pub(super) weights: Im2col,
     pub(super) image: Im2col,
     /// Rows of the weights.
     pub(super) products: usize,
-    /// Features that are summed.
+    /// Features that are summed: the contracted dimension.
     pub(super) depth: usize,
 }
 
 /// An operand, and the offset of its group.
 type At<'a> = (Source<'a>, isize);
 
-/// How weights and elements of an image are multiplied.
+/// How weights are multiplied with elements of an image.
 pub(in super::super) trait Multiplier: Send + Sync {
-    /// What products are summed in.
+    /// The type in which products are summed.
     type Sum: Accumulator;
 
     /// Columns that are multiplied at a time.
     fn columns(&self) -> usize;
 
-    /// Fewest features of which the sums are worth it.
+    /// Fewest features to sum for which this is worth it.
     fn least_depth(&self) -> usize;
 
     /// Bytes of the packed weights of a group, a multiple of 64.
     fn weights(&self, matrices: &Matrices) -> usize;
 
-    /// Bytes of memory that some columns are packed with, a multiple of 64. That for one thread or more is enough to pack weights.
+    /// Bytes of memory for packing some columns, a multiple of 64. The memory of one thread is enough to pack weights.
     fn packed(&self, matrices: &Matrices, columns: usize) -> usize;
 
-    /// Products of so many columns, with those that fill panels.
+    /// The number of products of this many columns, with the padding of panels.
     fn products(&self, matrices: &Matrices, columns: usize) -> usize;
 
     /// Packs the weights of a group.
     fn pack(&self, matrices: &Matrices, weights: At<'_>, to: &mut [u8], scratch: &mut [u8], threads: &Threads);
 
-    /// Multiplies packed weights by some elements of an image, and gives the distance of rows of the products.
+    /// Multiplies packed weights by some elements of an image, and returns the stride of the rows of the products.
     fn multiply(
         &self,
         matrices: &Matrices,
@@ -63,19 +63,19 @@ pub(in super::super) trait Multiplier: Send + Sync {
     ) -> usize;
 }
 
-/// Elements that are converted to the numbers that they are summed in.
+/// Elements that are converted to the type in which they are summed.
 pub(super) struct Numbers<A: Accumulator> {
     kernel: &'static MicroKernel<A>,
     readers: [Reader<A>; 2],
 }
 
-/// Fewest features of which the sums are worth it.
+/// Fewest features to sum for which this is worth it.
 const LEAST_DEPTH: usize = 16;
 
-/// Most features of a part, whose panels stay in the first-level cache.
+/// Most features of a part, so that its panels stay in the first-level cache.
 const PART: usize = 256;
 
-/// Rows of the weights that meet one panel after the other: a part of them stays in the second-level cache.
+/// Rows of the weights that are multiplied with one panel after the other: a part of them stays in the second-level cache.
 const ROWS: usize = 192;
 
 impl<A: Accumulator> Numbers<A> {
@@ -89,7 +89,7 @@ impl<A: Accumulator> Numbers<A> {
     }
 }
 
-/// Elements from one row of some columns to the next: an odd number of cache lines, so that rows do not meet in one set of the cache.
+/// The stride of rows of some columns: an odd number of cache lines, so that rows do not fall into one set of the cache.
 fn row<A>(columns: usize) -> usize {
     let line = CACHE_LINE / size_of::<A>();
     columns.div_ceil(line) / 2 * 2 * line + line
@@ -144,7 +144,7 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
         let (kernel, count) = (self.kernel, columns.len());
         let packed = scratch::of::<A>(packed);
         let image = matrices.image.of(self.readers[0].of(from), offset);
-        // Rows of neighbours are copied whole, in longer runs than those of panels.
+        // Rows of neighbours are copied whole, in longer runs than a panel has.
         let in_rows = matrices.image.along() == FREE;
         let right_row = if in_rows { row::<A>(count) } else { kernel.columns };
         if in_rows {
@@ -174,7 +174,7 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
     }
 }
 
-/// bf16 on a unit of the CPU.
+/// bf16 on a matrix unit of the CPU.
 pub(super) struct Pairs {
     unit: Unit,
 }
@@ -183,7 +183,7 @@ pub(super) struct Pairs {
 const GROUPS: usize = 16;
 
 impl Pairs {
-    /// The unit, where this CPU has one for such operands.
+    /// The matrix unit, where this CPU has one for such operands.
     pub(super) fn new(from: [DType; 2], to: DType) -> Option<Pairs> {
         let kind = kind(from, to).filter(|&kind| kind == Kind::Bf16)?;
         Some(Pairs::on(Unit::best(kind)?))
@@ -198,7 +198,7 @@ impl Pairs {
         matrices.depth.div_ceil(u16::PER_GROUP) * GROUP
     }
 
-    /// Words to gather elements in.
+    /// Words of memory to gather elements in.
     fn space() -> usize {
         GATHERED[0] * GATHERED[1] / size_of::<u32>()
     }
@@ -211,7 +211,7 @@ impl Multiplier for Pairs {
         PANEL
     }
 
-    /// A group would have zeros.
+    /// With fewer features a group would be filled with zeros.
     fn least_depth(&self) -> usize {
         u16::PER_GROUP
     }

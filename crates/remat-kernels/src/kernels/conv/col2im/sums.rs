@@ -1,6 +1,6 @@
-//! Rows of results, to which products are added.
+//! Rows of results to which products are added.
 
-// Results are written through pointers, since tasks write between each other.
+// Results are written through pointers, since the tasks' results interleave.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::kernels::conv::output::write_part;
 use crate::kernels::matmul::Writer;
 use crate::simd::multiversion;
 
-/// Products of one element of the window that are added to results side by side.
+/// Products of one element of the window, which are added to neighbouring results.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tap {
     pub(super) to: usize,
@@ -20,7 +20,7 @@ pub(super) struct Tap {
 }
 
 multiversion! {
-    /// Adds products to a row of results, those of one tap after those of the tap before.
+    /// Adds products to a row of results, tap by tap.
     pub(super) fn add<A: Accumulator>(row: &mut [A], products: &[A], taps: &[Tap]) {
         for tap in taps {
             let from = &products[tap.from..][..tap.len];
@@ -31,7 +31,8 @@ multiversion! {
     }
 }
 
-/// The sums of some rows of results, those that later products may reach: of each feature as many rows, and of each row its phases.
+/// The sums of the rows of results that later products may still reach: the same number of rows for each feature, and each row phase by
+/// phase.
 pub(super) struct Sums<'a, A> {
     sums: &'a mut [A],
     /// Features, rows of each and elements of a row.
@@ -48,7 +49,7 @@ impl<'a, A: Accumulator> Sums<'a, A> {
         Sums { sums, shape, first: band.start, end: band.end }
     }
 
-    /// The sums of a row of a feature, if it is one of the band.
+    /// The sums of a row of a feature, if the row is in the band.
     pub(super) fn row(&mut self, feature: usize, row: i64) -> Option<&mut [A]> {
         let [_, rows, len] = self.shape;
         let row = usize::try_from(row).ok().filter(|row| (self.first..self.end).contains(row))?;
@@ -78,7 +79,7 @@ pub(super) struct ResultRows<'a, A> {
     /// The first element, and the strides of features, rows and columns.
     pub(super) first: isize,
     pub(super) strides: [isize; 3],
-    /// Phases of a row, and most elements of each.
+    /// The number of phases of a row, and the most elements of one.
     pub(super) phases: [usize; 2],
     /// Elements of a row.
     pub(super) columns: usize,
@@ -93,7 +94,7 @@ impl<A: Accumulator> ResultRows<'_, A> {
             let at = self.first + (first + i) as isize * of_row + p as isize * of_column;
             let shape = [features, (self.columns - p).div_ceil(phases)];
             let strides = [of_feature, phases as isize * of_column];
-            // SAFETY: the rows are of the band of the task, and no other task has them.
+            // SAFETY: the rows are of the task's band, and no other task writes them.
             unsafe { write_part(self.out, self.writer, shape, &sums[i * len + p * phase..], rows * len, at, strides) };
         }
     }

@@ -1,4 +1,4 @@
-//! Convolutions of few features against the evaluator.
+//! Tests of convolutions with few output features, against the evaluator.
 
 use remat_ir::{Array, ConvDims, Literal, Op, Operation, Shape};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::base::narrow::{Kind, Unit};
 use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
 
-/// A kernel of this kind, with these sizes, of numbers or on a unit.
+/// A kernel of this method with these sizes, widened or on a matrix unit.
 fn made(
     sizes: Sizes,
     unit: Option<Unit>,
@@ -24,7 +24,7 @@ fn made(
     })
 }
 
-/// Compares a convolution with the evaluator, of numbers and, of bf16, on each unit: whether it is computed so.
+/// Compares a convolution with the evaluator, widened and, for bf16, on each matrix unit. Returns whether this method applies.
 fn agree(op: &Conv, arrays: &[Array; 2], stream: &mut Stream) -> bool {
     let ins = [arrays[0].aval().clone(), arrays[1].aval().clone()];
     let Ok(outs) = op.infer(&ins) else { return false };
@@ -68,7 +68,7 @@ const DTYPES: [(DType, DType); 5] = [
     (DType::Bf16, DType::F32),
 ];
 
-/// Windows larger than images, results that no element reaches, groups, dilations, and padding that cuts off, in any order of dimensions.
+/// Windows larger than images, results that no element reaches, groups, dilations, and negative padding, in any order of dimensions.
 #[test]
 fn convolutions_of_any_kind_agree_with_the_evaluator() {
     let mut stream = Stream::new(41);
@@ -134,7 +134,7 @@ fn gradients_of_images_of_few_channels_agree_with_the_evaluator() {
     }
 }
 
-/// Through the choice of kernels, with the sizes of use.
+/// Through the choice of kernels, with the default sizes.
 #[test]
 fn large_convolutions_of_few_features_are_computed_so() {
     let mut stream = Stream::new(43);
@@ -157,7 +157,7 @@ fn large_convolutions_of_few_features_are_computed_so() {
                 assert_close(got, expected, tolerance(dtype), 100.0, what);
             });
             check_views(&Op::from(op.clone()), &ins, build, &mut stream);
-            // A weight that is not finite meets the zeros of padding too, by the operation.
+            // By the operation, a weight that is not finite meets the zeros of padding too.
             let at = std::cell::Cell::new(0);
             let corner = filled(dtype, &shapes[1], 1, |_| {
                 let is_first = at.replace(1) == 0;
@@ -185,9 +185,9 @@ fn what_gains_nothing_is_computed_otherwise() {
         of_numbers::<f32>(is_direct, &op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], out).is_some()
     };
     assert!(taken([2, 8, 32, 64, 3, 2], false));
-    // Windows side by side share no rows, so that an image has bands enough for several threads.
+    // Non-overlapping windows share no rows, so an image has enough bands for several threads.
     assert!(taken([1, 3, 64, 128, 16, 16], false));
-    // Few features that are summed, many of the result, windows of one element, few elements, little work; few tasks.
+    // Few input features, many output features, windows of one element, few elements, little work; few tasks.
     assert!(!taken([2, 8, 32, 64, 3, 1], true));
     for sizes in [
         [2, 3, 8, 64, 3, 2],
@@ -201,7 +201,7 @@ fn what_gains_nothing_is_computed_otherwise() {
     }
 }
 
-/// Numbers that are not finite are in the results that the element reaches, and what a window reaches outside of the results is in none.
+/// Numbers that are not finite are in the results that their element reaches, and products outside of the output are in none.
 #[test]
 fn special_elements_are_in_the_results_that_they_reach() {
     let mut stream = Stream::new(44);

@@ -1,4 +1,4 @@
-//! Convolutions on each unit against the evaluator.
+//! Tests of convolutions on each unit, against the evaluator.
 
 use remat_ir::{Array, ConvDims, Op, Operation};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::kernels::matmul::narrow::SMALL;
 use crate::test_support::{Stream, assert_close, check_by, check_views, plain, wild};
 
-/// Compares a convolution on each unit, of blocks of small sizes, with the evaluator.
+/// Compares a convolution on each unit, with small blocks, with the evaluator.
 fn agree(op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
     agree_in(SMALL, op, dtype, shapes, stream);
 }
@@ -91,7 +91,8 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
     }
 }
 
-/// Windows of one element, whose matrix has strides, of groups, whose weights are packed by blocks or before all, and of many elements.
+/// Windows of one element, whose matrix has strides; groups, whose weights are packed by each block or once before all; and windows of many
+/// elements.
 #[test]
 fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
     let mut stream = Stream::new(23);
@@ -123,7 +124,7 @@ fn windows_that_are_gathered_in_pieces_agree_with_the_evaluator() {
     }
 }
 
-/// The convolutions above that are meant for it, and one of so few positions that blocks pack what they need.
+/// Convolutions of the tests above through the choice of kernels, and one with so few positions that blocks pack what they need.
 #[test]
 fn weights_of_many_positions_are_packed_before_all_blocks() {
     let op = of_rank(2, DType::Bf16);

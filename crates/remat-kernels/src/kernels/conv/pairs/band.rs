@@ -1,6 +1,6 @@
-//! Bands of an image: pairs of features as words.
+//! Bands of an image: words of two features each.
 
-// Elements are read and written through pointers, since both may lie apart.
+// Elements are read and written through pointers, since both may have gaps.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -14,27 +14,27 @@ use crate::simd::{CACHE_LINE, Level, multiversion};
 /// Words of a cache line.
 const LINE: usize = CACHE_LINE / size_of::<u32>();
 
-/// What a step reads of an image for some rows of positions: for each pair of features and each row and column of a stride that windows have elements
-/// in a *plane*, in which neighbouring positions are neighbours.
+/// The part of an image that a step reads for some rows of positions. It has a *plane* for each pair of features and each row and column
+/// phase of the stride in which windows have elements. In a plane, neighbouring positions are neighbours.
 ///
-/// Zeros right of a row are those left of the next one too, as far as both have some.
+/// The zeros right of a row are also those left of the next row, as far as both need them.
 #[derive(Clone, Debug)]
 pub(super) struct Band {
     rows: Along,
     columns: Along,
-    /// Rows of positions, pairs of features and rows of the window that it is made for.
+    /// The numbers of rows of positions, pairs of features, and rows of the window of the band.
     positions: usize,
     pairs: usize,
     window: usize,
-    /// The rows and columns of a stride.
+    /// The row and column phases of the stride.
     phases: [SmallVec<[usize; 4]>; 2],
-    /// Words of a row, from a row to the next, and from a plane to the next.
+    /// Words of a row, the stride of rows, and the stride of planes.
     row: usize,
     pub(super) pitch: usize,
     plane: usize,
 }
 
-/// The rows or columns of a stride in which windows of this many elements have some.
+/// The phases of the stride, of rows or columns, in which windows of this many elements have some.
 fn phases(along: &Along, window: usize) -> SmallVec<[usize; 4]> {
     let mut all: SmallVec<[usize; 4]> =
         (0..window).map(|k| k.checked_mul(along.dilation).map_or(0, |at| at % along.stride)).collect();
@@ -44,7 +44,7 @@ fn phases(along: &Along, window: usize) -> SmallVec<[usize; 4]> {
 }
 
 impl Band {
-    /// The band of so many rows of positions, pairs of features and rows of the window.
+    /// The band for this many rows of positions, pairs of features, and rows of the window.
     pub(super) fn new([rows, columns]: [Along; 2], positions: usize, pairs: usize, window: usize) -> Band {
         let phases = [phases(&rows, window), phases(&columns, columns.window)];
         let row = columns.positions + (columns.window - 1) * columns.dilation / columns.stride;
@@ -54,12 +54,12 @@ impl Band {
         });
         let pitch = row - shared.min().unwrap_or(0).min(row - columns.positions);
         let band = Band { rows, columns, positions, pairs, window, phases, row, pitch, plane: 0 };
-        // An odd number of cache lines, so that planes do not meet in one set of the cache.
+        // An odd number of cache lines, so that planes do not fall into one set of the cache.
         let plane = (band.plane_rows(positions, window) - 1).saturating_mul(pitch).saturating_add(row);
         Band { plane: (plane / LINE / 2 * 2 + 1).saturating_mul(LINE).max(plane), ..band }
     }
 
-    /// Rows of a plane for so many rows of positions and of the window.
+    /// Rows of a plane for this many rows of positions and of the window.
     fn plane_rows(&self, positions: usize, window: usize) -> usize {
         positions + (window - 1) * self.rows.dilation / self.rows.stride
     }
@@ -90,16 +90,16 @@ impl Band {
         offsets
     }
 
-    /// Whether neighbouring rows of positions are neighbours in planes, as those of windows of one column.
+    /// Whether neighbouring rows of positions are neighbours in planes, as with windows of one column.
     pub(super) fn is_flat(&self) -> bool {
         self.pitch == self.columns.positions
     }
 
-    /// Copies the band of some rows of positions, of elements from `start` on, whose features are `stride` apart: `features` of them, and the window from
-    /// the row `first` on.
+    /// Copies the band of some rows of positions. The elements begin at `start`, the `features` of them are `stride` apart, and the window
+    /// begins with row `first`.
     ///
     /// # Panics
-    /// If an element is not one of the image's, or the band has other words.
+    /// If an element is outside of the image, or the band has another length.
     pub(super) fn copy(
         &self,
         image: &[u16],
@@ -154,8 +154,9 @@ impl Band {
 }
 
 multiversion! {
-    /// The function that writes rows of `len` words: those of `inside` are pairs of two features each, the others zeros. `from` is the first
-    /// element inside of the first feature, `strides` are those of features and of elements; the row of the next pair begins `to.1` words later.
+    /// The function that writes rows of `len` words. The words at `inside` are pairs of two features each, the others zeros. `from` is the
+    /// first element inside of the first feature, `strides` are those of features and of elements. The row of the next pair begins `to.1`
+    /// words later.
     fn copy_rows(level: Level) -> unsafe fn(
         from: *const u16,
         strides: [isize; 2],
@@ -183,7 +184,7 @@ multiversion! {
     }
 }
 
-/// Writes `len` words of the elements of two features; of one, which both are then, the other halves are zeros.
+/// Writes `len` words of the elements of two features. If both are the same feature, the other half of each word is zero.
 ///
 /// # Safety
 /// The elements, `stride` apart, are valid for reading, and the words for writing.
@@ -200,7 +201,7 @@ unsafe fn pairs_of<const TWO: bool>(from: [*const u16; 2], stride: isize, to: *m
         }
         (1, 8..) => [0, len - 8].into_iter().for_each(|i| unsafe { neighbours::<8, TWO>(at(i), to.add(i)) }),
         (1, 4..) => [0, len - 4].into_iter().for_each(|i| unsafe { neighbours::<4, TWO>(at(i), to.add(i)) }),
-        // The last one is read alone, since nothing may follow it.
+        // The last word is read alone, since no element may follow it.
         (2, 17..) => {
             for i in (0..len - 17).step_by(16).chain([len - 17]) {
                 unsafe { every_second::<16, TWO>(at(2 * i), to.add(i)) };
@@ -220,7 +221,7 @@ unsafe fn pairs_of<const TWO: bool>(from: [*const u16; 2], stride: isize, to: *m
     }
 }
 
-/// `N` words of neighbours.
+/// `N` words of neighbouring elements.
 ///
 /// # Safety
 /// As [`pairs_of`].

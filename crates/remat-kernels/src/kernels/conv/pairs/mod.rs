@@ -1,17 +1,17 @@
-//! Convolutions of bf16 whose windows are read where they lie, with AVX-512.
+//! Convolutions of bf16 with AVX-512 whose windows are read in place.
 //!
-//! A word has two features that are summed. A task copies *bands* of images once ([`band`]), and a step packs the weights of some
-//! features of the result as panels ([`weights`]). The micro-kernel ([`offsets`](crate::base::narrow)) takes one word of a band for each position of a tile, at the
-//! offsets of the elements of the window, and the features of the result as the lanes of vectors: so nothing is gathered for each element of the window, and
-//! no lane is lost to rows of positions that do not fill a vector, as [`direct`](super::direct) loses them.
+//! A word has two input features. A task copies *bands* of images once ([`band`]), and a step packs the weights of some output features as
+//! panels ([`weights`]). The micro-kernel ([`offsets`](crate::base::narrow)) broadcasts one word of a band for each position of a tile, at
+//! the offsets of the window's elements, and has output features in the lanes of vectors. So no elements are gathered, and no lanes are
+//! lost to rows of positions that do not fill a vector, as in [`direct`](super::direct).
 //!
-//! Gradients of weights are such convolutions too: of few positions, of images as features that are summed, and of long windows, of which a step
-//! has some features and rows. Sums are kept in memory of their own from step to step then.
+//! Gradients of weights are such convolutions too: they have few positions, the images as input features, and long windows, of which a step
+//! has some features and rows. Then sums are kept in memory from step to step.
 //!
-//! Whether a convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: pairs of features one after the
-//! other, then rows, then columns of the window.
+//! The operation and the shapes alone decide whether a convolution is computed this way, and the order of its sums: pair after pair of
+//! features, then rows, then columns of the window.
 
-// Sums are kept in memory that tasks share, and rows are addresses.
+// Tasks share the memory of kept sums, and rows are addressed by pointers.
 #![allow(unsafe_code)]
 
 mod band;
@@ -41,28 +41,28 @@ use crate::threads::Threads;
 use phase::Phase;
 use weights::{Weights, width};
 
-/// How much is treated at a time, and what is worth it.
+/// Sizes of steps, bands and chunks, and bounds from which on this method pays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Most words of the panels of a step.
     panels: usize,
-    /// Words of the bands of a task, so that they stay in the second-level cache, and most words of the smallest band.
+    /// Words of a task's bands, so that they stay in the second-level cache, and most words of the smallest possible band.
     band: usize,
     most_band: usize,
     /// Most sums that are kept from step to step.
     kept: usize,
     /// Most elements of a part of the window ([`Phase::part`]).
     part: usize,
-    /// Most positions whose sums are computed before they are written, unless a row has more.
+    /// Most positions whose sums are computed before they are written; a longer row is one chunk.
     chunk: usize,
     /// Fewest multiplications.
     work: usize,
-    /// Fewest rows of a tile, and features of the result.
+    /// Fewest rows of a tile, and fewest output features.
     rows: usize,
     features: usize,
 }
 
-/// Each was measured.
+/// Each size was measured.
 const SIZES: Sizes = Sizes {
     panels: 1 << 18,
     band: 1 << 16,
@@ -75,7 +75,7 @@ const SIZES: Sizes = Sizes {
     features: 24,
 };
 
-/// Sizes of which small convolutions have several of everything.
+/// Sizes with which small convolutions have several steps, bands and chunks.
 #[cfg(test)]
 const SMALL: Sizes = Sizes {
     panels: 600,
@@ -89,15 +89,15 @@ const SMALL: Sizes = Sizes {
     features: 1,
 };
 
-/// What the convolution has beside its spatial dimensions.
+/// The parameters of the convolution other than its spatial dimensions.
 struct Problem {
     images: usize,
     groups: usize,
-    /// Features of a group: those that are summed, and those of the result.
+    /// Input and output features of a group.
     features: [usize; 2],
 }
 
-/// A convolution of bf16 whose windows are read where they lie.
+/// A convolution of bf16 whose windows are read in place.
 pub(super) struct PairsKernel {
     unit: Unit,
     out: DType,
@@ -108,11 +108,11 @@ pub(super) struct PairsKernel {
     phases: Vec<Phase>,
     /// Whether some outputs meet no element of the image, and are zero.
     has_zeros: bool,
-    /// Offsets of the output of features.
+    /// The offsets of features in the output.
     out_features: Rows<1>,
 }
 
-/// The kernel of a convolution of bf16, if it is one that is computed so.
+/// The kernel of a convolution of bf16, if this method applies.
 pub(super) fn of(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<PairsKernel> {
     let is_of = ins.iter().all(|x| x.0 == DType::Bf16) && matches!(out.dtype, DType::Bf16 | DType::F32);
     let unit = Unit::best(Kind::Bf16).filter(|_| is_of)?;
@@ -120,7 +120,7 @@ pub(super) fn of(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Pa
 }
 
 impl PairsKernel {
-    /// The convolution, if it is one that is computed so.
+    /// The kernel, if this method applies.
     pub(super) fn new(
         sizes: Sizes,
         unit: Unit,
@@ -184,7 +184,8 @@ impl PairsKernel {
         })
     }
 
-    /// Multiplies some rows of positions of some images of a task with a panel, and adds to the sums if they are not the first.
+    /// Multiplies some rows of positions of a task's images with a panel, and adds the products to the sums, or writes them if they are the
+    /// first.
     fn multiply(
         &self,
         phase: &Phase,
@@ -238,7 +239,7 @@ impl PairsKernel {
             {
                 let from = &sums[(columns.start - first + j) * PANEL + i..][..15 * PANEL + 16];
                 let to = &mut square[i * PANEL + j..][..15 * PANEL + 16];
-                // SAFETY: both have 16 rows of as many words; the function is that of a level of this CPU.
+                // SAFETY: both have 16 rows of 16 words; the function is for this CPU.
                 unsafe { transpose(from.as_ptr(), PANEL, to.as_mut_ptr(), PANEL) };
             }
             // SAFETY: as the caller promises.
@@ -265,14 +266,14 @@ impl PairsKernel {
         let [blocks, across] = phase.tasks();
         let bands = blocks * across * groups;
         for panels in pieces(0..phase.all_panels(), phase.panels) {
-            // Where there are few bands, several tasks copy each, and have some panels.
+            // Where there are few bands, several tasks copy the same band and each takes some panels.
             let splits = panels.len().min((2 * threads.count()).div_ceil(bands));
             let split = panels.len().div_ceil(splits);
             let of_panel = |panel: usize| panel * PANEL..of_group[1].min((panel + 1) * PANEL);
             let steps = phase.steps().count();
             for (step, [features, window]) in phase.steps().enumerate() {
                 let (pairs, elements) = (features.len().div_ceil(2), window.len() * phase.columns.window);
-                // Some pairs of each panel.
+                // Each task packs some pairs of a panel.
                 let chunk = even(pairs, (1 << 12) / elements, 1);
                 let to = DisjointMut::new(&mut *packed);
                 threads.for_each(groups * panels.len() * pairs.div_ceil(chunk), |task| {
@@ -282,7 +283,7 @@ impl PairsKernel {
                     let width = width(of_panel.len());
                     let first = (group * of_group[1]) as isize * phase.weights.strides[0];
                     let summed = features.start + 2 * some.start..features.end.min(features.start + 2 * some.end);
-                    // SAFETY: each task has some pairs of a panel of its own.
+                    // SAFETY: each task has its own pairs of a panel.
                     let to = unsafe {
                         to.slice(i * phase.panel() + some.start * elements * width, some.len() * elements * width)
                     };
@@ -310,7 +311,7 @@ impl PairsKernel {
                         let features = group * of_group[1] + of_panel.start..group * of_group[1] + of_panel.end;
                         for (i, [some, part]) in phase.chunks(images.len(), rows.len()).enumerate() {
                             let sums = match &kept {
-                                // SAFETY: each chunk of each task and panel has sums of its own.
+                                // SAFETY: each chunk of each task and panel has its own sums.
                                 Some(kept) => unsafe {
                                     let chunk = (task * phase.panels + panel) * phase.all_chunks() + i;
                                     kept.slice(chunk * phase.sums(), phase.sums())

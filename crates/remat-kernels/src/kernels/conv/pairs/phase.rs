@@ -17,21 +17,21 @@ pub(super) struct Phase {
     pub(super) weights: Weights,
     images: usize,
     groups: usize,
-    /// Features of a group: those that are summed, and those of the result.
+    /// Input and output features of a group.
     features: [usize; 2],
     pub(super) rows: Along,
     pub(super) columns: Along,
     /// Rows of positions of a task, and images.
     pub(super) positions: usize,
     pub(super) block: usize,
-    /// Panels of a step, pairs of features and rows of the window.
+    /// Panels, pairs of features, and rows of the window in a step.
     pub(super) panels: usize,
     pairs: usize,
     window: usize,
     pub(super) band: Band,
-    /// The offset in a band of each element of the window of a step; the last steps have the first of them.
+    /// The offset in a band of each element of the window in a step; shorter last steps use the first of them.
     pub(super) offsets: Vec<u32>,
-    /// Elements of the window that are multiplied with all positions of a task before the next ones are.
+    /// Elements of the window that are multiplied with all positions of a task before the next elements are.
     pub(super) part: usize,
     /// Images and rows of positions of a chunk of a task, whose sums are computed before they are written.
     chunk: [usize; 2],
@@ -41,7 +41,7 @@ pub(super) struct Phase {
 }
 
 impl Phase {
-    /// The phase with these rows and columns, if it is worth its while.
+    /// The phase with these rows and columns, if this method pays for it.
     pub(super) fn new(
         sizes: Sizes,
         &Problem { images, groups, features }: &Problem,
@@ -75,13 +75,13 @@ impl Phase {
         (groups * rows >= sizes.rows).then_some(this)
     }
 
-    /// Chooses what steps and tasks have; `None` where the smallest are too large.
+    /// Chooses the sizes of steps and tasks; `None` if the smallest are too large.
     fn choose(&mut self, sizes: Sizes) -> Option<()> {
         let depth = self.pairs.checked_mul(self.rows.window)?.checked_mul(self.columns.window * PANEL)?;
         if depth <= sizes.panels {
             self.panels = even(self.panels, sizes.panels / depth, 1);
         } else {
-            // Some of the window for all features, since bands are copied for each step.
+            // Part of the window for all features, since bands are copied for each step.
             let most = (sizes.panels / (self.panels * PANEL * self.columns.window)).max(1);
             if most >= self.window {
                 self.pairs = even(self.pairs, most / self.window, 1);
@@ -113,12 +113,13 @@ impl Phase {
         fits.then_some(())
     }
 
-    /// Some rows of positions, as one where neighbouring rows are neighbours in a band.
+    /// The rows and columns of positions; one row, where neighbouring rows are neighbours in a band.
     pub(super) fn rows_and_columns(&self, rows: usize) -> [usize; 2] {
         if self.band.is_flat() { [1, rows * self.columns.positions] } else { [rows, self.columns.positions] }
     }
 
-    /// Groups of rows of a tile, and the rows of one, of so many rows of positions: a tile has positions of one of them, or whole ones.
+    /// The groups of rows in a tile, and the rows of a group, for this many rows of positions. A tile has positions of one group, or whole
+    /// groups.
     pub(super) fn tile(&self, rows: usize) -> [usize; 2] {
         match self.rows_and_columns(rows) {
             [rows, few] if 2 * few <= MOST_ROWS => [even(rows, (MOST_ROWS / few).min(MOST_GROUPS), 1), few],
@@ -126,7 +127,7 @@ impl Phase {
         }
     }
 
-    /// Panels of the features of a group.
+    /// The number of panels of a group's features.
     pub(super) fn all_panels(&self) -> usize {
         self.features[1].div_ceil(PANEL)
     }
@@ -143,34 +144,34 @@ impl Phase {
         2 * self.pairs < self.features[0] || self.window < self.rows.window
     }
 
-    /// The chunks of so many images and rows of positions of a task.
+    /// The chunks of a task with this many images and rows of positions.
     pub(super) fn chunks(&self, images: usize, rows: usize) -> impl Iterator<Item = [Range<usize>; 2]> + use<> {
         let [some, part] = self.chunk;
         pieces(0..images, some).flat_map(move |images| pieces(0..rows, part).map(move |rows| [images.clone(), rows]))
     }
 
-    /// Chunks of a task.
+    /// The number of chunks of a task.
     pub(super) fn all_chunks(&self) -> usize {
         self.block.div_ceil(self.chunk[0]) * self.positions.div_ceil(self.chunk[1])
     }
 
-    /// Words of the sums of a chunk with a panel, of which 16 positions are transposed at a time.
+    /// Words of the sums of a chunk with a panel; 16 positions are transposed at a time.
     pub(super) fn sums(&self) -> usize {
         (self.chunk[0] * self.chunk[1] * self.columns.positions).next_multiple_of(16) * PANEL
     }
 
-    /// Bands along the images and along rows of positions.
+    /// The number of bands along the images and along rows of positions.
     pub(super) fn tasks(&self) -> [usize; 2] {
         [self.images.div_ceil(self.block), self.rows.positions.div_ceil(self.positions)]
     }
 
-    /// Sums that are kept from step to step, if there are several; `None` if there is one.
+    /// The number of sums that are kept from step to step; `None` if there is one step.
     pub(super) fn kept(&self) -> Option<usize> {
         let tasks = self.groups * self.tasks().iter().product::<usize>();
         self.has_steps().then(|| tasks.saturating_mul(self.panels * self.all_chunks()).saturating_mul(self.sums()))
     }
 
-    /// Bytes of the panels of a step, of the sums that are kept, and of the bands and the sums of a task.
+    /// Bytes of a step's panels, of the kept sums, and of a task's bands and sums.
     pub(super) fn bytes(&self) -> [usize; 4] {
         let own = if self.has_steps() { 0 } else { self.sums() };
         let words =

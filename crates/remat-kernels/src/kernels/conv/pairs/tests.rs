@@ -1,4 +1,4 @@
-//! Convolutions of pairs on each unit against the evaluator.
+//! Tests of convolutions of pairs on each unit, against the evaluator.
 
 use remat_ir::{Array, ConvDims, Literal, Op, Operation};
 
@@ -7,13 +7,13 @@ use super::*;
 use crate::base::narrow::Kind;
 use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
 
-/// The kernel of row-major operands, where it is one of these.
+/// The kernel of row-major operands, if this method applies.
 fn kernel(sizes: Sizes, unit: Unit, op: &Conv, ins: &[Aval; 2], out: &Aval) -> Option<PairsKernel> {
     let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
     PairsKernel::new(sizes, unit, op, [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])], out)
 }
 
-/// Compares a convolution of these operands with the evaluator, where it is computed so on some unit: whether it is.
+/// Compares a convolution of these operands with the evaluator on each unit to which this method applies. Returns whether there is one.
 fn agree(op: &Conv, arrays: &[Array; 2], stream: &mut Stream) -> bool {
     let ins = arrays.clone().map(|array| array.aval().clone());
     let Ok(outs) = op.infer(&ins) else { return false };
@@ -36,7 +36,7 @@ fn agree(op: &Conv, arrays: &[Array; 2], stream: &mut Stream) -> bool {
     is_taken
 }
 
-/// The operands, with plain numbers.
+/// The operands, with small random numbers.
 fn operands(image: &[usize], weights: &[usize]) -> [Array; 2] {
     [plain(DType::Bf16, image, 1), plain(DType::Bf16, weights, 2)]
 }
@@ -70,7 +70,7 @@ fn swapped(dims: &ConvDims) -> ConvDims {
     ConvDims { first: dims.second, second: dims.first, spatial: dims.spatial.clone() }
 }
 
-/// As networks have them, forward and as both gradients, of images of many sizes.
+/// Convolutions of networks, forward and both gradients, with images of many sizes.
 #[test]
 fn layers_and_their_gradients_agree_with_the_evaluator() {
     let mut stream = Stream::new(42);
@@ -150,7 +150,7 @@ fn small_sizes_cut_everything() {
     assert!(long.block > 1);
 }
 
-/// Layers of networks are convolutions of this kind, where the unit has no tiles; what has few features or short tiles is not.
+/// Layers of networks use this method where the unit has no tiles; convolutions with few features or short tiles do not.
 #[test]
 fn windows_of_several_elements_and_many_features_are_read_where_they_lie() {
     let taken = |image: [usize; 4], weights: [usize; 4]| {

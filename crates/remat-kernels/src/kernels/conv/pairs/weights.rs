@@ -1,6 +1,6 @@
-//! Weights as panels of words: for each pair of features and each element of the window, the words of some features of the result.
+//! Weights packed as panels: for each pair of input features and each element of the window, the words of some output features.
 
-// Elements are read through pointers, since their distances are checked once for a panel.
+// Elements are read through pointers, since offsets are checked once for a panel.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::ops::Range;
 use crate::base::narrow::{PANEL, Transpose, transpose};
 use crate::simd::{Level, multiversion, prefetch};
 
-/// Features of the result that are packed at a time, and elements of the window.
+/// Output features, and elements of the window, that are packed at a time.
 const TILE: usize = 16;
 
-/// How many elements ahead of a long window are fetched.
+/// How many elements ahead a long window is prefetched.
 const AHEAD: isize = 128;
 
 /// The weights of one group, in any layout.
@@ -19,22 +19,23 @@ const AHEAD: isize = 128;
 pub(super) struct Weights {
     /// The offset of the first weight.
     pub(super) start: isize,
-    /// The strides of features of the result, of features that are summed, and of rows and columns of the window.
+    /// The strides of output features, of input features, and of rows and columns of the window.
     pub(super) strides: [isize; 4],
     /// Columns of the window.
     pub(super) columns: usize,
 }
 
-/// Columns of a panel of so many features.
+/// Columns of a panel of this many features.
 pub(super) fn width(features: usize) -> usize {
     if features > TILE { PANEL } else { TILE }
 }
 
 impl Weights {
-    /// Packs the panel of some features, at most [`PANEL`]: of some features that are summed and rows of the window. `start` is the offset of the group's first weight.
+    /// Packs the panel of some output features, at most [`PANEL`], for some input features and rows of the window. `start` is the offset of
+    /// the group's first weight.
     ///
     /// # Panics
-    /// If a weight is not one of the elements, or the panel has other words.
+    /// If a weight is outside of the elements, or the panel has another length.
     pub(super) fn pack(
         &self,
         elements: &[u16],
@@ -55,7 +56,7 @@ impl Weights {
         };
         assert!(start + reach(|x| x.min(0)) >= 0 && start + reach(|x| x.max(0)) < elements.len() as isize);
         let level = Level::best();
-        // Windows that lie in few neighbours are transposed, and dense ones piece by piece.
+        // Windows whose elements lie close together are transposed, and dense ones piece by piece.
         let is_dense = (rows.len() == 1 || row == column * self.columns as isize) && column.abs() == 1;
         let window = Window { rows: rows.len(), columns: self.columns, strides: [row, column] };
         let halves = [features.len().min(TILE), features.len().saturating_sub(TILE)];
@@ -64,7 +65,7 @@ impl Weights {
             let tile = Tile { features: count, summed: summed.len(), width, transpose: transpose(level) };
             let to = to[half * TILE..].as_mut_ptr();
             let from = elements.as_ptr().wrapping_offset(first);
-            // SAFETY: all weights are elements (checked), as is what lies between the first and the last of them; there are as many words.
+            // SAFETY: the first and the last weight are elements (checked), and so are all between them; the panel has these words.
             unsafe {
                 if (window.span() < TILE || is_dense) && count == TILE && window.len() > 1 {
                     let elements = (elements.as_ptr(), elements.len());
@@ -96,14 +97,14 @@ impl Window {
         (i / self.columns) as isize * self.strides[0] + (i % self.columns) as isize * self.strides[1]
     }
 
-    /// The neighbours from the first element in memory to the last, less one.
+    /// The distance from the first to the last element in memory.
     fn span(&self) -> usize {
         let [row, column] = self.strides.map(isize::unsigned_abs);
         ((self.rows - 1).saturating_mul(row)).saturating_add((self.columns - 1).saturating_mul(column))
     }
 }
 
-/// The half of a panel that is packed.
+/// The half of a panel's words that is packed.
 #[derive(Clone, Copy)]
 struct Tile {
     features: usize,
@@ -113,8 +114,8 @@ struct Tile {
 }
 
 multiversion! {
-    /// The function that packs weights whose window, or each [`TILE`] elements of it, lies in as many neighbours. `strides` are those of features of the
-    /// result and of those that are summed.
+    /// The function that packs weights by transposing neighbours: those of a window, or of each [`TILE`] elements of it. `strides` are
+    /// those of output features and of input features.
     fn pack_windows(level: Level) -> unsafe fn(
         elements: (*const u16, usize),
         start: isize,
@@ -128,7 +129,7 @@ multiversion! {
         let step = if window.span() < TILE { window.len() } else { TILE };
         for first in (0..window.len()).step_by(step) {
             let count = step.min(window.len() - first);
-            // Where in the neighbours each element is.
+            // The position of each element among the neighbours.
             let low = (first..first + count).map(|i| window.at(i)).min().unwrap_or(0);
             let mut lanes = [0; TILE];
             lanes[..count].iter_mut().enumerate().for_each(|(i, lane)| *lane = (window.at(first + i) - low) as usize);
@@ -139,7 +140,7 @@ multiversion! {
                     let at = start + i as isize * strides[0] + 2 * pair as isize * strides[1] + low;
                     // SAFETY: these are weights, as the caller promises, and elements behind them where there are any.
                     unsafe {
-                        // Rows that are far apart are no pattern that a CPU sees.
+                        // Rows that are far apart are not a pattern that the CPU predicts.
                         for at in [at, at + strides[1]] {
                             prefetch(elements.0.wrapping_offset(at + AHEAD).cast());
                         }
@@ -161,10 +162,10 @@ multiversion! {
     }
 }
 
-/// `count` elements, and others behind them.
+/// `count` elements, padded with others that follow them.
 ///
 /// # Safety
-/// These elements are of the array, the first of which and their number are given.
+/// The elements are in the array, of which the first element and the length are given.
 #[inline(always)]
 unsafe fn sixteen((elements, len): (*const u16, usize), at: isize, count: usize) -> [u16; TILE] {
     let from = elements.wrapping_offset(at);
@@ -180,7 +181,7 @@ unsafe fn sixteen((elements, len): (*const u16, usize), at: isize, count: usize)
 }
 
 multiversion! {
-    /// The function that packs weights one by one, or features of the result that are neighbours together.
+    /// The function that packs weights one by one, or together where output features are neighbours.
     fn pack_apart(level: Level) -> unsafe fn(
         from: *const u16,
         strides: [isize; 2],

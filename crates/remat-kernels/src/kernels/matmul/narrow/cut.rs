@@ -1,16 +1,16 @@
 //! Products of matrices of narrow elements, block by block.
 //!
-//! A task computes a block of the result, part by part of the contracted dimension. It packs the rows of the left operand, which
-//! stay in the second-level cache, and then some panels of columns of the right one at a time, so that neighbours are read together; each
-//! panel stays in the first-level cache, where that holds 32 KiB beside the sums, while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
-//! the micro-kernel reads and writes them.
+//! A task computes a block of the result, part by part of the contracted dimension. It packs the rows of the left operand, which stay in
+//! the second-level cache. Then it packs some panels of columns of the right operand at a time, so that neighbours are read together. Each
+//! panel stays in the first-level cache, if that holds 32 KiB besides the sums, while it is multiplied with all of these rows. Sums to
+//! which several parts add are kept in squares of 32 by 32, which the micro-kernel reads and writes.
 //!
-//! Nothing is shared by tasks, unlike in `blocked`, unless a caller asks for it ([`packed`](super::packed)): a matrix unit multiplies so fast
-//! that to write packed panels to the last level of the cache, and to read them from there, would take longer than to pack neighbours again.
-//! Packing would wait for memory for as long as products take: so micro-kernels fetch what is packed next into the second-level cache meanwhile, and blocks are as large as the
-//! number of threads allows. Sums do not depend on blocks.
+//! Unlike in `blocked`, tasks share no packed panels unless a caller asks for it ([`packed`](super::packed)). A matrix unit is so fast that
+//! writing panels to the last-level cache, and reading them from there, takes longer than packing neighbours again. Waiting for memory
+//! while packing would take as long as the products. So micro-kernels prefetch what is packed next into the second-level cache, and blocks
+//! are as large as the number of threads allows. Sums do not depend on blocks.
 
-// Squares of sums are written by tasks of their own.
+// Tasks write their own squares of sums through pointers.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::kernels::matmul::even;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::threads::Threads;
 
-/// How much of a product is treated at a time.
+/// Sizes of parts, blocks and tasks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Sizes {
     /// Groups of a part of the contracted dimension.
@@ -31,13 +31,13 @@ pub(in crate::kernels) struct Sizes {
     columns: usize,
     /// Most columns of a block of products of one part, which keep no sums.
     columns_of_one_part: usize,
-    /// Multiplications that are worth a task, of whole panels.
+    /// Fewest multiplications of a task, counted in whole panels.
     task: usize,
 }
 
 impl Sizes {
-    /// Those of products of elements of this kind. Panels of a part take 32 KiB, or 24 of the right operand of split f32, and the packed rows
-    /// of a block 512 KiB, or 256.
+    /// The sizes for products of elements of this kind. The panels of a part take 32 KiB, or 24 KiB for a right operand of split f32; the
+    /// packed rows of a block take 512 KiB, or 256 KiB.
     pub(in crate::kernels) fn of(kind: Kind) -> Sizes {
         match kind {
             Kind::F32 => Sizes { part: 4, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },
@@ -46,7 +46,7 @@ impl Sizes {
     }
 }
 
-/// Sizes of which small products have several pieces.
+/// Sizes with which small products have several pieces.
 #[cfg(test)]
 pub(in crate::kernels) const SMALL: Sizes =
     Sizes { part: 2, rows: 64, columns: 64, columns_of_one_part: 192, task: 1 << 14 };
@@ -57,29 +57,29 @@ const SUMS: usize = PANEL * PANEL;
 /// Panels of the right operand that are packed at a time.
 pub(super) const STRIP: usize = 4;
 
-/// Fewest tasks of each of several threads, so that none waits long for the others.
+/// Fewest tasks for each of several threads, so that none waits long for the others.
 const TASKS: usize = 4;
 
-/// Rows or columns of a block of which half as many tasks are enough.
+/// Rows or columns up to which a block is narrow, and half as many tasks are enough.
 const NARROW: usize = 4 * PANEL;
 
-/// An operand that is packed.
+/// An operand that is packed into panels.
 pub(in crate::kernels) trait Operand: Sync {
-    /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] of them. `space` is memory to work with, as much
-    /// as the cut was asked for.
+    /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] rows or columns. `space` is memory to work
+    /// with, of the size given to the cut.
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], space: &mut [u32]);
 
-    /// The memory that would be packed.
+    /// The memory from which these elements would be packed.
     fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory;
 }
 
-/// Rows of bytes, which are fetched before they are read.
+/// Rows of bytes, which are prefetched.
 #[derive(Clone, Copy)]
 pub(in crate::kernels) struct Memory {
-    /// The first byte. Nothing is read through the address, which may be invalid.
+    /// The first byte. Nothing is read through this pointer, which may be invalid.
     pub(in crate::kernels) first: *const u8,
     pub(in crate::kernels) rows: usize,
-    /// Bytes from the beginning of a row to that of the next.
+    /// Bytes from the start of a row to the start of the next.
     pub(in crate::kernels) stride: isize,
     /// Bytes of a row.
     pub(in crate::kernels) bytes: usize,
@@ -89,7 +89,7 @@ impl Memory {
     /// No memory.
     pub(in crate::kernels) const NONE: Memory = Memory { first: std::ptr::null(), rows: 0, stride: 0, bytes: 0 };
 
-    /// The rows of neighbours of a part of an operand; of one that has none, nothing is fetched.
+    /// The rows of a part of an operand; none if its elements are not neighbours.
     pub(in crate::kernels) fn of<N>(from: &Strided<'_, N>, free: usize, depth: usize) -> Memory {
         let (rows, stride, len) = match (from.free, from.contracted) {
             (row, 1) => (free, row, depth),
@@ -100,7 +100,7 @@ impl Memory {
         Memory { first, rows, stride: stride * size as isize, bytes: len * size }
     }
 
-    /// What call `i` of a micro-kernel for this many groups fetches, if there is so much; calls go down columns of [`Ahead::BYTES`].
+    /// What call `i` of a micro-kernel for this many groups prefetches, if anything is left. Calls go down columns of [`Ahead::BYTES`].
     fn ahead(&self, i: usize, groups: usize) -> Option<Ahead> {
         if i >= self.calls(groups) {
             return None;
@@ -111,8 +111,8 @@ impl Memory {
         Some(Ahead { first, stride: self.stride })
     }
 
-    /// The first cache line, and the bytes from one to the next, that call `i` of those which fetch so many lines each does, if there is so much left.
-    /// Calls go along rows or down columns of lines, so that few fetch all.
+    /// What call `i` prefetches, where each call prefetches `lines` cache lines: the first line, and the distance in bytes from one to the
+    /// next, if anything is left. Calls go along rows or down columns of lines, so that few calls prefetch all.
     pub(in super::super) fn lines(&self, i: usize, lines: usize) -> Option<(*const u8, isize)> {
         let (across, lines) = (self.bytes.div_ceil(CACHE_LINE), lines.max(1));
         let (along, down) = (across.div_ceil(lines), self.rows.div_ceil(lines));
@@ -125,7 +125,7 @@ impl Memory {
         (row < self.rows && line < across).then_some((first, stride))
     }
 
-    /// Calls that fetch all of it.
+    /// How many calls prefetch all of it.
     fn calls(&self, groups: usize) -> usize {
         self.rows.div_ceil(groups.max(1)) * self.bytes.div_ceil(Ahead::BYTES)
     }
@@ -133,7 +133,7 @@ impl Memory {
 
 /// The output of products.
 pub(in crate::kernels) trait Output: Sync {
-    /// Writes sums, those of each row [`PANEL`] apart.
+    /// Writes sums, whose rows are [`PANEL`] apart.
     ///
     /// # Safety
     /// No other task has access to the elements of these rows and columns.
@@ -153,9 +153,9 @@ pub(in crate::kernels) struct Cut {
     pub(super) groups: usize,
     pub(super) part: usize,
     sizes: Sizes,
-    /// Words that operands are packed with.
+    /// Words of memory to work with for packing.
     pub(super) space: usize,
-    /// The operand that is packed before all products, if one is.
+    /// The operand that is packed before all products, if any.
     pub(super) before: Option<Side>,
 }
 
@@ -169,7 +169,7 @@ struct Blocks {
 }
 
 impl Cut {
-    /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, of which `per_group` are a group.
+    /// How `batch` products of `rows` by `depth` and `depth` by `columns` elements are cut, with `per_group` elements in a group.
     pub(in crate::kernels) fn new(
         sizes: Sizes,
         unit: Unit,
@@ -193,12 +193,13 @@ impl Cut {
         }
     }
 
-    /// The same, with so many words to work with for those who pack.
+    /// The same, with this many words to work with for packing.
     pub(in crate::kernels) fn with_space(self, space: usize) -> Cut {
         Cut { space, ..self }
     }
 
-    /// The same, with an operand that is packed before all products: blocks are cut so that the other one is packed as seldom as can be.
+    /// The same, with an operand that is packed before all products. Blocks are cut so that the other operand is packed as seldom as
+    /// possible.
     pub(in crate::kernels) fn with_packed(self, before: Option<Side>) -> Cut {
         Cut { before, ..self }
     }
@@ -208,11 +209,11 @@ impl Cut {
         let Cut { sizes, batch, rows, columns, depth, .. } = *self;
         let most_columns = if self.part < self.groups { sizes.columns } else { sizes.columns_of_one_part };
         let (mut block_rows, mut block_columns) = (even(rows, sizes.rows, PANEL), even(columns, most_columns, PANEL));
-        // Whole panels are packed and multiplied, however few of their rows are the operand's.
+        // Whole panels are packed and multiplied, even if the operand has fewer rows.
         let whole = |len: usize| len.next_multiple_of(PANEL);
         let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
-        // A unit without tiles packs few rows or columns in the time in which it multiplies them, unless they were packed before.
+        // A unit without tiles takes as long to pack few rows or columns as to multiply them, unless they were packed before.
         let is_narrow =
             |r: usize, c: usize| !self.unit.has_tiles() && self.before.is_none() && whole(r).min(whole(c)) <= NARROW;
         let wanted = |r: usize, c: usize| match threads {
@@ -247,7 +248,7 @@ impl Cut {
         threads * (self.left(blocks) + self.right(blocks) + self.sums(blocks) + self.space)
     }
 
-    /// Computes the products. `operands` gives the operands and the output of each.
+    /// Computes the products. `operands` gives the operands and the output of each product.
     pub(in crate::kernels) fn run<'p, L: Operand, R: Operand, O: Output>(
         &self,
         scratch: &mut [u32],
@@ -292,13 +293,13 @@ impl Cut {
             let depth = self.depth_of(&groups);
             let [left_len, right_len] = [Side::Left, Side::Right].map(|side| groups.len() * self.unit.group(side));
             let packed = left.panels(self, Side::Left, &rows, &groups, packed, space);
-            // Where there is one part, each square is written at once, and all have the same memory.
+            // With one part, each square is written at once, and all squares use the same memory.
             let squares = sums.as_chunks_mut::<SUMS>().0;
             let mut square = 0;
             let (first, end) = (columns.start, columns.end);
             for columns in pieces(columns.clone(), STRIP * PANEL) {
                 let strip = right.panels(self, Side::Right, &columns, &groups, strip, space);
-                // What is packed after this strip: the next one, or the rows of the next part and its first strip.
+                // The memory that is packed after this strip: the next strip, or the rows of the next part and its first strip.
                 let is_last = columns.end == end;
                 let next = if is_last { first } else { columns.end };
                 let next = next..end.min(next + STRIP * PANEL);
@@ -309,7 +310,7 @@ impl Cut {
                 for (j, columns) in pieces(columns, PANEL).enumerate() {
                     let panel = &strip[j * right_len..][..right_len];
                     for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
-                        // There are as many as `Cut::sums` says. Were there fewer, results would be missing, so that it is checked.
+                        // There are `Cut::sums` squares. With fewer, results would be missing, so that the number is checked.
                         if let Some(next) = squares.get(square + 1).filter(|_| groups.start > 0) {
                             next.as_chunks::<{ CACHE_LINE / 4 }>()
                                 .0
@@ -336,24 +337,24 @@ impl Cut {
         }
     }
 
-    /// The positions of the contracted dimension that some groups have.
+    /// The positions of the contracted dimension in some groups.
     pub(super) fn depth_of(&self, groups: &Range<usize>) -> Range<usize> {
         groups.start * self.per_group..self.depth.min(groups.end * self.per_group)
     }
 
-    /// Words of the rows of a block that are packed for it.
+    /// Words of the packed rows of a block.
     fn left(&self, blocks: Blocks) -> usize {
         let panels = if self.before == Some(Side::Left) { 0 } else { blocks.rows.div_ceil(PANEL) };
         panels * self.part * self.unit.group(Side::Left)
     }
 
-    /// Words of the columns of a strip that are packed for it.
+    /// Words of the packed columns of a strip.
     fn right(&self, blocks: Blocks) -> usize {
         let panels = if self.before == Some(Side::Right) { 0 } else { blocks.columns.div_ceil(PANEL).min(STRIP) };
         panels * self.part * self.unit.group(Side::Right)
     }
 
-    /// Words of the sums of a block, of one square where there is one part.
+    /// Words of the sums of a block; of one square, where there is one part.
     fn sums(&self, blocks: Blocks) -> usize {
         let squares = blocks.rows.div_ceil(PANEL) * blocks.columns.div_ceil(PANEL);
         if self.part < self.groups { squares * SUMS } else { SUMS }
@@ -365,7 +366,7 @@ pub(super) fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> 
     range.start + i * size..range.end.min(range.start + (i + 1) * size)
 }
 
-/// The pieces of a range; of an empty one there is one, which is empty.
+/// The pieces of a range. An empty range has one piece, which is empty.
 pub(in crate::kernels) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..range.len().div_ceil(size.max(1)).max(1)).map(move |i| piece(range.clone(), size, i))
 }
@@ -384,7 +385,7 @@ mod tests {
                 for i in 0..memory.calls(groups) {
                     let ahead = memory.ahead(i, groups).unwrap();
                     let at = |group: usize| ahead.first.addr() - bytes.as_ptr().addr() + group * 1000;
-                    // The last call of a column may go on behind its last row.
+                    // The last call of a column may go past its last row.
                     fetched.extend((0..groups).map(at).filter(|at| at / 1000 < rows));
                 }
                 let columns = (0..len).step_by(Ahead::BYTES);
@@ -406,7 +407,7 @@ mod tests {
                 for (first, stride) in (0..).map_while(|i| memory.lines(i, lines)) {
                     let first = first.addr() - bytes.as_ptr().addr();
                     let is_row = stride == CACHE_LINE as isize;
-                    // The last call of a row or a column may go on behind it.
+                    // The last call of a row or a column may go past its end.
                     let inside = |at: &usize| {
                         at % 1024 < len && if is_row { at / 1024 == first / 1024 } else { at / 1024 < rows }
                     };
@@ -421,7 +422,7 @@ mod tests {
         }
     }
 
-    /// A product of few rows takes the time of a whole panel of them, so that its columns are cut for all threads.
+    /// A product with few rows takes the time of a whole panel, so that its columns are cut for all threads.
     #[test]
     fn products_of_few_rows_are_cut_by_the_panels_that_they_pack() {
         for unit in Unit::all(Kind::Bf16) {

@@ -1,6 +1,6 @@
-//! Products of bf16, of bytes, and of f32 as sums of bf16, on the units that CPUs have for them.
+//! Products of bf16, of bytes, and of f32 as sums of bf16, on the CPU's units for them.
 //!
-//! Source and bounds of the sums: [`narrow`](crate::base::narrow).
+//! For the source and the bounds of the sums, see [`narrow`](crate::base::narrow).
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
@@ -34,24 +34,24 @@ use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
 use thin::ThinKernel;
 
-/// Multiplications for which it is worth to pack panels of 32 rows and columns.
+/// Fewest multiplications for which packing panels of 32 rows and columns is worth it.
 const WORTH: usize = 1 << 12;
 
-/// The same of bf16, where it is widened and multiplied as small matrices ([`small`](super::small)) if not.
+/// The same for bf16, which would otherwise be widened and multiplied as small matrices ([`small`](super::small)).
 const WIDENED_WORTH: usize = 1 << 15;
 
-/// Multiplications for which it is worth to split f32.
+/// Fewest multiplications for which splitting f32 is worth it.
 const SPLIT_WORTH: usize = 1 << 18;
 
-/// The kernel of a product of narrow elements, where this CPU has a unit for them that is worth its while: bf16 with results
-/// in bf16 or f32, and bytes with results of at most 32 bits, in which sums modulo 2^32 are those modulo 2^64.
+/// The kernel of a product of narrow elements, where this CPU has a unit for them that is worth using. It takes bf16 with results in bf16
+/// or f32, and bytes with results of at most 32 bits, whose sums modulo 2^32 are those modulo 2^64.
 pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Box<dyn Kernel>> {
     let kind = kind(ins.map(|(dtype, _)| dtype), out.dtype)?;
     let unit = Unit::best(kind)?;
     let dot = Dot::new(op, ins, out);
     let work = dot.rows.saturating_mul(dot.columns).saturating_mul(dot.depth);
     let is_worth = match kind {
-        // Fewer rows than a tile has are multiplied faster as they are.
+        // Fewer rows than a tile has are multiplied faster as f32.
         Kind::F32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
         Kind::Bf16 if !dot.is_thin() => work >= WIDENED_WORTH,
@@ -82,7 +82,7 @@ fn is_modular(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::U8 | DType::U16 | DType::U32)
 }
 
-/// The kernel of products of matrices of narrow elements that have several rows and columns.
+/// The kernel of products of matrices of narrow elements with several rows and columns.
 struct NarrowKernel {
     kind: Kind,
     dot: Dot<f32>,
@@ -170,14 +170,14 @@ impl<N: Part> Operand for Matrix<'_, N> {
             let mut done = 0;
             while done < groups {
                 let first = depth.start + done * N::PER_GROUP;
-                // The groups of one run, or one group that runs meet in.
+                // The groups of one run, or one group in which runs meet.
                 let run_end = depth.end.min((first / self.contracted.len + 1) * self.contracted.len);
                 let count = if run_end == depth.end { groups - done } else { (run_end - first) / N::PER_GROUP };
                 let part = first..depth.end.min(first + count.max(1) * N::PER_GROUP);
                 let to = &mut to[done * group..];
                 match (row, run(self.contracted, &part)) {
                     (Some((i, row)), Some((j, column))) => {
-                        // A stride of nothing is any stride.
+                        // With a stride of zero elements any stride will do.
                         let [row, column] =
                             [(row, &rows), (column, &part)].map(|(s, range)| if range.len() > 1 { s } else { 1 });
                         let start = self.start + i + j;
@@ -203,7 +203,7 @@ impl<N: Part> Operand for Matrix<'_, N> {
 }
 
 impl<N: Part> Matrix<'_, N> {
-    /// Packs a part that has no strides: the elements of some groups at a time are gathered.
+    /// Packs a part without constant strides: the elements of some groups at a time are gathered.
     fn gather(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], panel: usize) {
         let mut gathered = [N::default(); PANEL * GROUP_BYTES];
         for (i, rows) in pieces(free, PANEL).enumerate() {
@@ -222,7 +222,7 @@ impl<N: Part> Matrix<'_, N> {
     /// Calls `f` with the elements of each of some rows.
     fn each(&self, free: Range<usize>, depth: Range<usize>, mut f: impl FnMut(&mut dyn Iterator<Item = N>)) {
         each(self.free, free, |at| {
-            // This many elements at a time have offsets in memory of their own.
+            // The offsets of this many elements at a time are kept on the stack.
             let mut offsets = [0; GROUP_BYTES];
             let mut to = offsets.iter_mut();
             each(self.contracted, depth.clone(), |j| to.next().into_iter().for_each(|to| *to = self.start + at + j));
@@ -241,7 +241,7 @@ struct Dense<'a, F> {
     out: DisjointMut<'a, u8>,
     dtype: DType,
     columns: usize,
-    /// Computes sums of these rows and columns again that are not what they should be.
+    /// Computes sums of these rows and columns again, if they are not right.
     repair: F,
 }
 
@@ -250,7 +250,7 @@ impl<F: Fn([Range<usize>; 2], &mut Sums) + Sync> Output for Dense<'_, F> {
         (self.repair)([rows.clone(), columns.clone()], sums);
         let size = [rows.len(), columns.len()];
         let to = self.out.at((rows.start * self.columns + columns.start) * self.dtype.size());
-        // SAFETY: these are elements of the matrix, and this task's own, as the caller promises.
+        // SAFETY: these elements are in the matrix, and belong to this task, as the caller promises.
         unsafe { write_sums(self.dtype, &sums[..], size, to, [self.columns as isize, 1]) };
     }
 }

@@ -1,4 +1,4 @@
-//! Operands that are packed once, before all products of them: where several blocks would pack the same elements, which are no neighbours.
+//! Operands that are packed once, before all products: where several blocks would pack the same elements, and these are not neighbours.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use crate::threads::Threads;
 
 /// The panels of an operand.
 pub(in crate::kernels) enum Panels<'p, O> {
-    /// Those of an operand that each block packs.
+    /// The panels of an operand that each block packs.
     Of(O),
-    /// All of them, packed before: those of each part of the contracted dimension after those of the part before.
+    /// All panels, packed before the products, part after part of the contracted dimension.
     Packed(&'p [u32]),
 }
 
 impl<O: Operand> Panels<'_, O> {
-    /// The panels of some rows or columns and of the groups of a part, packed to `to` if they were not before.
+    /// The panels of some rows or columns and of the groups of a part, packed to `to` unless they were packed before.
     pub(super) fn panels<'a>(
         &'a self,
         cut: &Cut,
@@ -40,7 +40,7 @@ impl<O: Operand> Panels<'_, O> {
         }
     }
 
-    /// The memory that is packed by a block.
+    /// The memory from which a block packs.
     pub(super) fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory {
         match self {
             Panels::Of(operand) => operand.memory(free, depth),
@@ -57,12 +57,12 @@ impl Cut {
         }
     }
 
-    /// Panels of all rows or columns.
+    /// The number of panels of all rows or columns.
     fn panels(&self, side: Side) -> usize {
         self.free(side).div_ceil(PANEL)
     }
 
-    /// The operand that is packed before all products, and the words of its panels.
+    /// The operand that is packed before all products, and the words of its panels, if any.
     pub(in crate::kernels) fn before(&self) -> Option<(Side, usize)> {
         self.before.map(|side| (side, self.panels(side) * self.groups * self.unit.group(side)))
     }

@@ -1,7 +1,7 @@
-//! Products of f32 that are not sums of products of parts: those that are not finite.
+//! Repairs products of split f32 that are not finite.
 //!
-//! Some part of an infinity, of what is not a number, and of what is larger than every bf16 is not a number, and so is the sum then; and the
-//! sum of the largest parts may be infinite where that of the numbers is not. Such sums are computed again, by f32 products.
+//! An infinity, a NaN, or a number larger than every bf16 has a part that is NaN, and so the sum is NaN. The sum of the largest parts may
+//! also be infinite where the sum of the numbers is not. Such sums are computed again, by f32 products.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::simd::multiversion;
 /// Positions of the contracted dimension that are gathered at a time.
 const CHUNK: usize = 64;
 
-/// Computes the sums of some rows and columns that are not finite, of `depth` products each, again: parts of the contracted
-/// dimension one after the other, and each position by position.
+/// Computes those sums of some rows and columns that are not finite again, each of `depth` products: part after part of the contracted
+/// dimension, position by position.
 pub(super) fn compute_special(
     [left, right]: [Matrix<'_, Split>; 2],
     depth: usize,
@@ -54,7 +54,7 @@ pub(super) fn compute_special(
 multiversion! {
     /// Whether all sums are finite.
     fn are_finite(sums: &Sums) -> bool {
-        // Their greatest magnitude, as bits.
+        // The greatest magnitude, as bits.
         sums.iter().fold(0, |most, &sum| most.max(sum & 0x7fff_ffff)) < f32::INFINITY.to_bits()
     }
 }

@@ -1,6 +1,6 @@
-//! Sums as elements of a result.
+//! Writes sums as elements of a result.
 
-// Results are written through pointers, since tasks write between each other.
+// Results are written through pointers, since the tasks' results interleave.
 #![allow(unsafe_code)]
 
 use remat_ir::{DType, bf16};
@@ -9,13 +9,13 @@ use crate::base::narrow::PANEL;
 use crate::number::Number;
 use crate::simd::{Level, multiversion};
 
-/// Writes as many rows and columns of sums as `size` says, rows [`PANEL`] apart, as elements of a dtype, with these strides.
+/// Writes `size` rows and columns of sums, with rows [`PANEL`] apart, as elements of a dtype, with these strides.
 ///
 /// # Safety
 /// The elements are valid for writing, from `to` on.
 ///
 /// # Panics
-/// If there are not as many sums.
+/// If there are fewer sums.
 pub(in crate::kernels) unsafe fn write_sums(
     dtype: DType,
     sums: &[u32],
@@ -35,9 +35,9 @@ pub(in crate::kernels) unsafe fn write_sums(
     }
 }
 
-/// What sums become.
+/// The type to which sums are converted.
 trait Stored: Copy {
-    /// The element that the bits of a sum become.
+    /// Converts the bits of a sum to an element.
     fn of(sum: u32) -> Self;
 }
 
@@ -62,13 +62,13 @@ macro_rules! low_bits {
 low_bits!(u8 u16 u32);
 
 multiversion! {
-    /// The function that writes as many rows and columns of sums with these strides; the elements must be valid for writing.
+    /// The function that writes rows and columns of sums with these strides; the elements must be valid for writing.
     fn store<T: Stored>(level: Level) -> unsafe fn(sums: &[u32], size: [usize; 2], to: *mut T, strides: [isize; 2]) {
         let ([rows, columns], [row, column]) = (size, strides);
         if column == 1 || columns == 1 {
             for i in 0..rows {
                 let sums = &sums[i * PANEL..][..columns];
-                // SAFETY: the row has as many elements, as the caller promises.
+                // SAFETY: the row has this many elements, as the caller promises.
                 let to = unsafe { std::slice::from_raw_parts_mut(to.offset(i as isize * row), columns) };
                 match (to.first_chunk_mut::<PANEL>(), sums.first_chunk::<PANEL>()) {
                     (Some(to), Some(sums)) => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = T::of(sum)),

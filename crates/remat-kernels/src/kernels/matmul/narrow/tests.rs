@@ -1,4 +1,4 @@
-//! Products of narrow elements, on each unit, against the evaluator.
+//! Tests of products of narrow elements on each unit, against the evaluator.
 
 use remat_ir::{Array, Op, eval_op};
 
@@ -15,8 +15,8 @@ fn op(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {
     }
 }
 
-/// Compares the products of views of arrays, on each unit and on one to three threads, with the evaluator's, and where rows are read in place
-/// also with these. Returns how many units read them so.
+/// Compares the products of views of arrays with those of the evaluator, on each unit and on one to three threads. Products that read rows
+/// in place are compared too. Returns how many units read rows in place.
 fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) -> usize {
     let dtype = l.0.dtype();
     let ins = [l.0.clone(), r.0.clone()];
@@ -31,9 +31,9 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) -> usize {
         let results = [1, 2, 3].map(|n| run(&kernel, n));
         let what = format!("{op:?} of {:?} and {:?} on {unit:?}", l.1, r.1);
         let tolerance = match out.dtype {
-            // Half a unit in the last place of the result, and what the sum is off by.
+            // Half a unit in the last place of the result, and the error of the sum.
             DType::Bf16 => 1e-2,
-            // What the evaluator's sums of 2500 terms are off by.
+            // The error of the evaluator's sums of 2500 terms.
             DType::F32 if dtype == DType::F32 => 1e-4,
             DType::F32 => 1e-5,
             _ => 0.0,
@@ -96,7 +96,7 @@ fn products_of_any_size_agree_with_the_evaluator() {
     }
 }
 
-/// Rows that are read where they lie: the last block overlaps the one before, and the last group is not whole.
+/// Rows that are read in place: the last block overlaps the one before, and the last group is not full.
 #[test]
 fn products_by_few_rows_agree_with_the_evaluator() {
     for (from, to) in [DTYPES[0], DTYPES[1], DTYPES[3], DTYPES[8]] {
@@ -204,7 +204,7 @@ fn products_that_are_not_finite_are_those_of_f32() {
     let (m, k, n) = (70, 150, 40);
     let [mut x, mut y] = [vec![0.5f32; m * k], vec![1.5f32; k * n]];
     (x[3], x[k + 140], x[5 * k], y[7]) = (f32::INFINITY, f32::NAN, f32::MAX, f32::NEG_INFINITY);
-    // Twice what is largest but less its half is no overflow in order.
+    // Twice the largest number less its half does not overflow when summed in order.
     (x[6 * k], x[6 * k + 1], y[0], y[n]) = (f32::MAX, f32::MAX, 1.0, -1.0);
     let arrays = [([m, k], x), ([k, n], y)].map(|(shape, x)| Array::from_vec(x, shape).expect("as many elements"));
     let layouts = [0, 1].map(|i| Layout::from(arrays[i].aval()));

@@ -1,5 +1,6 @@
-//! Products of a matrix of narrow elements by up to 16 rows, where the rows of the matrix lie as a unit reads them: to pack what is multiplied once would
-//! take longer than to multiply it. The matrix is read at the speed of memory, and the sums are those of packed operands, bit for bit.
+//! Products of a matrix of narrow elements and up to 16 rows, where the matrix has its rows in the order that a unit reads. Each element is
+//! multiplied once, so that packing would take longer than multiplying. The matrix is read at the speed of memory. The sums have the same
+//! bits as those of packed operands.
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
@@ -18,16 +19,16 @@ use crate::threads::Threads;
 /// Most rows of the thin operand: the columns of a tile.
 const ROWS: usize = 16;
 
-/// Words of thin operands that are packed at a time. A longer one is packed part by part, with the matrix.
+/// Words of thin operands that are packed at a time. A longer operand is packed part by part, with the matrix.
 const PACKED: usize = 1 << 18;
 
 /// Groups of a thin operand that a task packs.
 const GROUPS: usize = 16;
 
-/// Elements of the matrix that are worth a task.
+/// Fewest elements of the matrix for a task.
 const TASK: usize = 1 << 17;
 
-/// The kernel of such products. What it calls columns are those of the result: the rows of the matrix.
+/// The kernel of such products. Columns here are those of the result: the rows of the matrix.
 pub(super) struct ThinKernel {
     kind: Kind,
     unit: Unit,
@@ -46,7 +47,7 @@ fn panel(kind: Kind, depth: usize) -> usize {
 }
 
 impl ThinKernel {
-    /// Whether a product is such a one.
+    /// Whether this kernel is for such a product.
     pub(super) fn is_for(kind: Kind, unit: Unit, dot: &Dot<f32>) -> bool {
         let [rows, columns] = [dot.rows.min(dot.columns), dot.rows.max(dot.columns)];
         let matrix = if dot.rows < dot.columns { &dot.right } else { &dot.left };
@@ -93,7 +94,7 @@ impl ThinKernel {
                 let mut sums = [0; PANEL * PANEL];
                 for block in task * together..all.min((task + 1) * together) {
                     let (i, index) = (block / blocks, products.start + block / blocks);
-                    // The last block begins with columns of the one before, which are not written again.
+                    // The last block begins with columns of the block before, which are not written again.
                     let first = block % blocks * PANEL;
                     let begin = first.min(columns - PANEL);
                     self.block(&session, self.rows(ins, index, begin), &packed[i * panel..][..panel], &mut sums);
@@ -133,7 +134,7 @@ impl ThinKernel {
         let (whole, rest) = packed.split_at(depth / N::PER_GROUP * GROUP);
         session.multiply_in_place((rows, stride as usize), whole, sums, false);
         if !rest.is_empty() {
-            // A group that is not whole is followed by zeros, and not by elements of other rows.
+            // A group that is not full is followed by zeros, not by elements of other rows.
             let start = depth / N::PER_GROUP * N::PER_GROUP;
             let mut last = [0; GROUP];
             let from = Strided { elements: rows, start: start as isize, free: stride, contracted: 1 };
