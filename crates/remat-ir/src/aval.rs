@@ -34,7 +34,7 @@ impl MemorySpace {
     }
 }
 
-/// Dtype, shape and memory space of an array: all that tracing knows of it.
+/// The dtype, shape and memory space of an array: all that tracing knows of it.
 ///
 /// ```
 /// use remat_ir::{Aval, DType};
@@ -83,8 +83,8 @@ impl Aval {
         self.shape.len()
     }
 
-    /// The number of elements: the product of the dimensions, 1 for a scalar. No operation makes an array that has more
-    /// than can be counted; for such a shape this is the largest number.
+    /// The number of elements: the product of the dimensions, 1 for a scalar. No operation makes an array with more than `usize::MAX`
+    /// elements; for such a shape this is `usize::MAX`.
     ///
     /// ```
     /// use remat_ir::{Aval, DType};

@@ -1,10 +1,10 @@
-//! The checker: the rules that every program keeps, here and in all of its bodies.
+//! The checker: the rules for every program and all of its bodies.
 //!
 //! 1. A variable is an index into the program's avals.
 //! 2. It is an input or an output of one equation, once, and is used only after that.
 //! 3. An equation's operation takes operands of these avals, and its outputs have the avals that the shape rule gives.
 //!
-//! All faults are collected. Deliberately absent: rules about style, such as equations that nothing uses.
+//! All faults are collected. There are no rules about style, such as equations that nothing uses.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -35,8 +35,8 @@ pub fn check(jaxpr: &Jaxpr) -> Result<(), Faults> {
     check_bodies(jaxpr, |body| met.insert(Arc::as_ptr(body)))
 }
 
-/// As [`check`], of the program and those of its bodies that are new: the caller knows that the others keep the rules, and asks
-/// for no body twice.
+/// As [`check`], of the program and those of its bodies that are new. The caller knows that the other bodies keep the rules, and is asked
+/// about each body once.
 ///
 /// ```
 /// use remat_ir::{Jaxpr, check, check_bodies};
@@ -73,7 +73,7 @@ pub fn check_bodies(jaxpr: &Jaxpr, mut is_new: impl FnMut(&Arc<Jaxpr>) -> bool) 
 pub enum FaultKind {
     /// A variable is not an index into the avals of the program.
     OutOfRange(Var),
-    /// A variable is used and not defined, or not before.
+    /// A variable is used but never defined, or used before it is defined.
     Undefined(Var),
     /// A variable is defined a second time.
     DefinedTwice(Var),
@@ -98,8 +98,8 @@ pub enum FaultKind {
 /// One fault, and the part of the program that has it.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The way from the program to the body that has the fault: the index of an equation and which of its bodies, in the
-    /// order of [`Op::bodies`](crate::Op::bodies), again and again.
+    /// The path from the program to the faulty body: for each level the index of an equation and of one of its bodies, in the order of
+    /// [`Op::bodies`](crate::Op::bodies).
     pub path: Vec<(usize, usize)>,
     /// The part of that body.
     pub part: Part,
@@ -115,7 +115,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The faults: those of a program before those of its bodies, and each program's in order.
+    /// The faults: those of a program before those of its bodies, and those of each program in order.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -202,7 +202,7 @@ fn check_eqn(jaxpr: &Jaxpr, eqn: &Eqn, defined: &mut VarMap<bool>, report: &mut 
         use_atom(defined, atom, report);
     }
     let in_range = |atom: &Atom| atom.var().is_none_or(|v| jaxpr.avals.get(v).is_some());
-    // Without avals there is nothing to infer from; the fault itself is reported where it is.
+    // Without avals there is nothing to infer from; the fault itself is reported elsewhere.
     if eqn.ins.iter().all(in_range) && eqn.op.bodies().into_iter().all(|body| has_interface(body)) {
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
         match eqn.op.infer(&ins) {

@@ -1,13 +1,14 @@
-//! Engines: they compile a program and run it.
+//! Engines, which compile programs and run them.
 
 use std::sync::Arc;
 
 use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Result, Value, counted};
 
-/// What an engine is told beside the program.
+/// Options for compiling a program.
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
-    /// For each argument, whether callers donate it; none of them where this is empty. An engine that has to know when it compiles makes results in
+    /// For each argument, whether callers donate it; none if this is empty. It lets an engine that plans memory at compile time place
+    /// results in donated arguments. A run takes only the memory of arguments without other references, whatever this says.
     /// their memory. A run takes the memory of those arguments alone that have no other reference, whatever is said here.
     pub donated: Vec<bool>,
 }
@@ -32,13 +33,13 @@ pub trait Device: Send + Sync {
         self.compile(jaxpr)
     }
 
-    /// The number of devices that a `shard_map` and shardings may use. Where it is 1, programs come without `shard_map`s: all shards are
-    /// computed on the one device.
+    /// The number of devices that a `shard_map` and shardings may use. If it is 1, `shard_map`s are removed before compiling: all shards
+    /// are computed on the one device.
     fn devices(&self) -> usize {
         1
     }
 
-    /// An array of the host as a value on this device. It is the array itself where the device has the host's memory.
+    /// Copies an array of the host to this device. It is the array itself if the device uses the host's memory.
     ///
     /// # Errors
     /// If the device has no memory for it.
@@ -46,8 +47,8 @@ pub trait Device: Send + Sync {
         Ok(array.clone().into())
     }
 
-    /// The compiled program as text for people: its steps in the order in which they run, with their memory.
-    /// An engine that runs the equations as they are gives the program itself.
+    /// The compiled program as text for people: its steps in the order in which they run, with their memory. An engine that runs equations
+    /// directly prints the program itself.
     ///
     /// # Errors
     /// As [`Device::compile`].
@@ -64,19 +65,19 @@ pub trait Executable: Send + Sync {
     /// If the number of arguments or an aval is not the program's, or the run fails.
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>>;
 
-    /// Runs it on values of the host and of its own device. An engine with a device of its own leaves results there, and may return
-    /// before they are computed.
+    /// Runs it on values of the host and of its own device. An engine with its own device leaves results there, and may return before they
+    /// are computed.
     ///
     /// # Errors
-    /// If the number of arguments or an aval is not the program's, an argument is on another device, or the run fails; a run that
-    /// fails after this has returned fails where a result is read.
+    /// If the number of arguments or an aval is not the program's, an argument is on another device, or the run fails. A run that fails
+    /// after this has returned reports the error when a result is read.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         let args = args.into_iter().map(Value::into_host).collect::<Result<Vec<Array>>>()?;
         Ok(self.run(args)?.into_iter().map(Value::Host).collect())
     }
 
-    /// A value where runs want this argument, for callers who give the same one to many: on the device, and cut over several as the program says. An
-    /// engine that computes in the host's memory has nothing to move.
+    /// Moves a value to where runs want this argument, for callers who pass the same value to many runs: to the device, cut over several
+    /// devices as the program says. An engine that computes in the host's memory moves nothing.
     ///
     /// # Errors
     /// If it is on another device, or there is no memory for it.
@@ -85,22 +86,23 @@ pub trait Executable: Send + Sync {
         Ok(value)
     }
 
-    /// The bytes that a run needs, known before it.
+    /// The bytes that a run needs, known before the run.
     fn memory(&self) -> MemoryStats;
 
     /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
 
-    /// The most bytes that are live in a run on these arguments, of which those without another reference are donated: what a memory limit is
-    /// compared with. On the native engine it lies between [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]; on XLA it is that of the
-    /// executable for these arguments, which is compiled where it was not. An engine that does not know it gives the latter.
+    /// The most bytes that are live in a run on these arguments, of which those without other references are donated. A memory limit is
+    /// compared with this. On the native engine it is between [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]. On XLA it is that of
+    /// the executable for these arguments, which is compiled if necessary. The default is the peak.
     fn peak_of(&self, args: &[Value]) -> usize {
         let _ = args;
         self.memory().peak
     }
 }
 
-/// Fails unless the arguments of a run have these avals, those of the program's inputs. Every engine asks this before it runs a program.
+/// Fails unless the arguments of a run have these avals, the avals of the program's inputs. Every engine calls this before it runs a
+/// program.
 ///
 /// ```
 /// use remat_ir::{Array, Aval, DType, expect_arguments};

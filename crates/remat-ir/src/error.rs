@@ -1,4 +1,4 @@
-//! The one error type: what failed, why, and where the user wrote it.
+//! The error type: what failed, why, and where the user wrote it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum ErrorKind {
     Axis,
     /// A malformed argument: a parameter, a notation, a number of operands.
     Argument,
-    /// The value of a traced tensor was asked for.
+    /// The value of a traced tensor was requested.
     Traced,
     /// A traced tensor was used after its trace had ended.
     Escaped,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Memory,
     /// A file or stream that cannot be read or written.
     Io,
-    /// Processes that do not find each other, or one that ended while others need it.
+    /// Processes that do not find each other, or a process that ended while others need it.
     Cluster,
     /// A defect of remat itself.
     Internal,
@@ -46,8 +46,8 @@ pub enum ErrorKind {
 
 /// An error: the operation, what is wrong with which types, and the user's own line.
 ///
-/// Cloning shares it; it is never nested in another error. `Display` prints the message and, where it is known, the
-/// location on a line of its own:
+/// Cloning shares it, and it is never nested in another error. `Display` prints the message and, if it is known, the location on its own
+/// line:
 ///
 /// ```
 /// use remat_ir::{Error, ErrorKind};
@@ -71,7 +71,7 @@ impl Error {
         Error(Arc::new(Inner { kind, operation: operation.into(), message: message.into(), loc: None }))
     }
 
-    /// The same error at this location; a location that it already has stays.
+    /// The same error at this location, unless it already has a location.
     pub fn at(self, loc: Loc) -> Error {
         if self.0.loc.is_some() || loc.site.is_none() {
             return self;
@@ -102,7 +102,7 @@ impl Error {
     }
 }
 
-/// A number of things for a message: `1 leaf`, `2 leaves`.
+/// A number and a noun for a message: `1 leaf`, `2 leaves`.
 ///
 /// ```
 /// assert_eq!(remat_ir::counted(1, "element"), "1 element");
@@ -117,8 +117,8 @@ pub fn counted(n: usize, noun: &str) -> String {
     format!("{n} {stem}{ending}")
 }
 
-/// The end of a message about an unknown word: `; did you mean `dots`?` where a known one is near, and what `otherwise`
-/// gives where none is. Near is within an edit, and one more for each three characters of the word.
+/// The end of a message about an unknown word: `; did you mean `dots`?` if a known word is similar, else the text of `otherwise`. Words are
+/// similar within one edit, and one more for each three characters.
 ///
 /// ```
 /// use remat_ir::did_you_mean;

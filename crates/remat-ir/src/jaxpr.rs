@@ -1,9 +1,8 @@
 //! Programs: variables, atoms, equations, jaxprs.
 //!
-//! A [`Jaxpr`] is in static single assignment: every variable is an input or the output of one equation, and is used only after it.
-//! A pass that owns a jaxpr may change it; one that is shared (an `Arc`) never changes. Variables are indices, so every pass keeps its
-//! facts in a [`VarMap`], a dense vector: deterministic and fast. Deliberately absent: pointers between equations, use lists, hash
-//! maps.
+//! A [`Jaxpr`] is in static single assignment form: every variable is an input or the output of one equation, and is used only after it. A
+//! pass that owns a jaxpr may change it; a shared one (an `Arc`) never changes. Variables are indices, so every pass keeps its facts in a
+//! [`VarMap`], a dense vector, which is deterministic and fast. There are no pointers between equations, use lists or hash maps.
 
 use std::sync::Arc;
 
@@ -87,8 +86,8 @@ impl PartialEq for Eqn {
 
 impl Eq for Eqn {}
 
-/// A program: inputs, equations in order, outputs. Bodies of higher-order operations are jaxprs too, closed: whatever
-/// they use from outside is an input.
+/// A program: inputs, equations in order, outputs. Bodies of higher-order operations are jaxprs too. They are closed: every outer value
+/// that they use is an input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Jaxpr {
     /// The aval of each variable.
@@ -101,7 +100,7 @@ pub struct Jaxpr {
     pub outs: Vec<Atom>,
 }
 
-/// Shallow: the interface and the size. Equal programs hash alike, and hashing an equation stays cheap however deep its
+/// Shallow: hashes the interface and the size. Equal programs have equal hashes, and hashing an equation stays cheap however deep its
 /// bodies are.
 impl std::hash::Hash for Jaxpr {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
@@ -268,7 +267,7 @@ impl Builder {
         }
     }
 
-    /// Adds an equation and gives its outputs.
+    /// Adds an equation and returns its outputs.
     ///
     /// # Errors
     /// If the operation does not take operands of these avals; the error has the current location.
@@ -281,7 +280,7 @@ impl Builder {
     /// Adds an equation with exactly one output.
     ///
     /// # Errors
-    /// As [`Builder::emit`], or if the operation has not one output.
+    /// As [`Builder::emit`], or if the operation does not have exactly one output.
     pub fn emit1(&mut self, op: Op, ins: &[Atom]) -> Result<Atom> {
         let outs = self.emit(op, ins)?;
         match outs[..] {
@@ -297,10 +296,10 @@ impl Builder {
         outs
     }
 
-    /// Copies all equations of `jaxpr` with `args` for its inputs and gives its outputs.
+    /// Copies all equations of `jaxpr`, with `args` as its inputs, and returns its outputs.
     ///
     /// # Errors
-    /// If the number of arguments or one of their avals is not the input's.
+    /// If the number of arguments or one of their avals differs from the inputs'.
     pub fn inline(&mut self, jaxpr: &Jaxpr, args: &[Atom]) -> Result<Vec<Atom>> {
         if args.len() != jaxpr.ins.len() {
             let message = format!("the program takes {} inputs and got {}", jaxpr.ins.len(), args.len());

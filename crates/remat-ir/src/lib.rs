@@ -1,12 +1,12 @@
 //! The programs of `remat`.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each of which uses only those above it in this list (a test checks this):
 //!
 //! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value): the uses of any program
 //!
-//! Deliberately absent: tracing, derivatives and every other transformation (crate `remat`), and anything fast.
+//! Not here: tracing, derivatives and all other transformations (crate `remat`), and anything fast.
 
 mod array;
 mod aval;

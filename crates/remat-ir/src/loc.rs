@@ -1,7 +1,7 @@
 //! Source locations: the user's line and named scope of an equation.
 //!
-//! An equation made by a rule inherits the location of the equation that it came from, so that a residual blames the
-//! user's line and never the rule's file.
+//! An equation made by a rule inherits the location of the equation that it came from, so that reports of residuals show the user's line
+//! and never the rule's file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,8 +63,8 @@ pub struct Loc {
     pub site: Option<&'static Location<'static>>,
     /// The named scope around the call.
     pub scope: Scope,
-    /// Tells equations of one line apart, for reports: an equation and its copies in other programs have the same number. 0
-    /// where equations are not numbered.
+    /// Distinguishes equations of one line, for reports: an equation and its copies in other programs have the same number. 0 if equations
+    /// are not numbered.
     pub discriminator: u32,
 }
 

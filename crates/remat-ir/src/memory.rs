@@ -8,8 +8,8 @@ use crate::{Aval, Error, ErrorKind, Loc};
 
 /// Bytes that a compiled program needs.
 ///
-/// These are the bytes of a run. The native engine keeps those of temporaries, and the gap in front of them, from one run to
-/// the next; dropping the executable gives them back.
+/// These are the bytes of a run. Between runs the native engine keeps the memory of temporaries and the gap in front of them; dropping the
+/// executable frees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MemoryStats {
     /// Bytes of the inputs.
@@ -18,20 +18,19 @@ pub struct MemoryStats {
     pub outputs: usize,
     /// Bytes of everything else that is live at the peak.
     pub temporaries: usize,
-    /// Bytes that are not elements: the lists of arguments and outputs, what an output has beside its elements, and the gap in
-    /// front of temporaries. They depend on the numbers and ranks of arrays, not on their sizes. The reference evaluator does
-    /// not count them.
+    /// Bytes that are not elements: the lists of arguments and outputs, the headers of outputs, and the gap in front of temporaries. They
+    /// depend on the numbers and ranks of arrays, not on their sizes. The reference evaluator does not count them.
     pub overhead: usize,
-    /// The most bytes that are live at one time: all of these, where the caller keeps the arguments.
+    /// The most bytes that are live at one time, if the caller keeps the arguments: the sum of all above.
     pub peak: usize,
-    /// The most bytes that are live at one time where all arguments are donated, and results take the memory of those that fit:
-    /// what a training step needs into which model and optimizer are moved. It is `peak` where the engine tells no other, and on XLA by the
-    /// temporaries of the executable that was compiled first; a run may have others ([`Executable::peak_of`](crate::Executable::peak_of)).
+    /// The most bytes that are live at one time if all arguments are donated, and results take the memory of arguments that fit: the need
+    /// of a training step into which model and optimizer are moved. It equals `peak` if the engine does not know it. On XLA it uses the
+    /// temporaries of the executable that was compiled first; a run may use another ([`Executable::peak_of`](crate::Executable::peak_of)).
     pub donated_peak: usize,
 }
 
-/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`, the overhead after the temporaries where it is counted, and the peak of
-/// callers who donate the arguments where it is lower.
+/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`, with the overhead after the temporaries if it is counted, and the peak with
+/// donated arguments if it is lower.
 impl fmt::Display for MemoryStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [arguments, outputs, temporaries, overhead, peak] =
@@ -51,11 +50,11 @@ impl fmt::Display for MemoryStats {
 /// The role of a value in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LiveKind {
-    /// The input of this number.
+    /// The input of this index.
     Argument(usize),
     /// A constant.
     Constant,
-    /// An output of the program, also before it is complete.
+    /// An output of the program, even before it is complete.
     Output,
     /// A value that the program computes and does not return.
     Temporary,
@@ -63,7 +62,7 @@ pub enum LiveKind {
     Scratch,
 }
 
-/// A value that is in memory when most memory is used.
+/// A value that is live at the peak.
 #[derive(Clone, Debug)]
 pub struct LiveValue {
     /// The bytes that it takes.
@@ -72,7 +71,7 @@ pub struct LiveValue {
     pub aval: Aval,
     /// Its role in the program.
     pub kind: LiveKind,
-    /// The name that the user gave to a value; the path of a leaf.
+    /// The name that the user gave to the value, or the path of a leaf.
     pub name: Option<Arc<str>>,
     /// The operation that computes it; none for arguments and constants.
     pub operation: Option<&'static str>,
@@ -135,13 +134,12 @@ pub struct MemoryReport {
     pub stats: MemoryStats,
     /// The values that are live at the peak, largest first.
     pub live: Vec<LiveValue>,
-    /// The values that are live at the peak of a caller who donates all arguments, largest first. It is empty where the engine does not
-    /// tell them.
+    /// The values that are live at the peak of a caller who donates all arguments, largest first. Empty if the engine does not report them.
     pub donated: Vec<LiveValue>,
-    /// The bytes of temporaries and scratch memory that are live while each step of a run runs to which all arguments are donated, in their
-    /// order: what rises in the forward pass and falls in the backward pass. It is empty where the engine does not tell it.
+    /// The bytes of temporaries and scratch memory that are live during each step, in order, in a run to which all arguments are donated:
+    /// they rise in the forward pass and fall in the backward pass. Empty if the engine does not report them.
     pub timeline: Vec<usize>,
-    /// Whose figures these are, where they are not the engine's own plan.
+    /// The source of these figures, if they are not from the engine's own plan.
     pub source: Option<Arc<str>>,
 }
 
@@ -152,13 +150,13 @@ const SHOWN: usize = 20;
 const SHOWN_IN_ERROR: usize = 10;
 
 impl MemoryReport {
-    /// A report of these bytes and values, which it sorts.
+    /// A report of these bytes and values. It sorts the values.
     pub fn new(stats: MemoryStats, mut live: Vec<LiveValue>) -> MemoryReport {
         live.sort_by_key(|value| Reverse(value.bytes));
         MemoryReport { stats, live, donated: Vec::new(), timeline: Vec::new(), source: None }
     }
 
-    /// The same report with the values, which it sorts, that are live at the peak of a caller who donates all arguments.
+    /// The same report with the values that are live at the peak of a caller who donates all arguments. It sorts them.
     #[must_use]
     pub fn with_donated(self, mut donated: Vec<LiveValue>) -> MemoryReport {
         donated.sort_by_key(|value| Reverse(value.bytes));
@@ -171,7 +169,7 @@ impl MemoryReport {
         MemoryReport { timeline, ..self }
     }
 
-    /// The same report, which says whose figures these are.
+    /// The same report, with the source of its figures.
     #[must_use]
     pub fn told_by(self, source: impl Into<Arc<str>>) -> MemoryReport {
         MemoryReport { source: Some(source.into()), ..self }
@@ -181,7 +179,7 @@ impl MemoryReport {
     pub fn over_limit(&self, needed: usize, limit: usize) -> Error {
         let live =
             if needed <= self.stats.donated_peak && !self.donated.is_empty() { &self.donated } else { &self.live };
-        // A call may fit where its arguments are moved.
+        // A call may fit if its arguments are moved.
         let hint = match self.stats.donated_peak {
             least if least <= limit => format!("; it needs {} where the arguments are donated", exact_bytes(least)),
             _ => String::new(),
@@ -204,13 +202,13 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-/// The first of these values, which are sorted, at most `most`.
+/// At most the first `most` of these sorted values.
 struct Table<'a>(&'a [LiveValue], usize);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Table(live, most) = self;
-        // A single value more takes no more room than the line that tells of it.
+        // One more value takes no more room than the line that would mention it.
         let shown = if live.len() <= most.saturating_add(1) { live.len() } else { *most };
         let (shown, rest) = live.split_at(shown);
         let mut widths = [0; 3];
@@ -264,7 +262,7 @@ pub fn readable_bytes(n: usize) -> String {
     format!("{value:.2} {unit}")
 }
 
-/// The bytes that a text names: a whole number of them, or a number with a binary unit behind it.
+/// Parses a number of bytes: an integer, or a number followed by a binary unit.
 ///
 /// ```
 /// use remat_ir::parse_bytes;
@@ -283,7 +281,7 @@ pub fn parse_bytes(text: &str) -> Option<usize> {
     number.bytes().all(|b| b.is_ascii_digit() || b == b'.').then_some(bytes as usize)
 }
 
-/// The exact number beside the readable one, where they differ.
+/// The exact number, in addition to the readable one, where they differ.
 fn exact_bytes(n: usize) -> String {
     if n < 1024 { readable_bytes(n) } else { format!("{} ({n} B)", readable_bytes(n)) }
 }

@@ -22,10 +22,10 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// A mesh of these axes, the slowest first.
+    /// A mesh of these axes, slowest first.
     ///
     /// # Errors
-    /// If a size is 0, two axes have one name, or there are more devices than can be counted.
+    /// If a size is 0, two axes have the same name, or there are too many devices to count.
     pub fn new<N: Into<Arc<str>>>(axes: impl IntoIterator<Item = (N, usize)>) -> Result<Mesh> {
         let axes: Vec<(Arc<str>, usize)> = axes.into_iter().map(|(name, size)| (name.into(), size)).collect();
         let wrong = |message: String| Err(Error::new(ErrorKind::Axis, "mesh", message));
@@ -53,7 +53,7 @@ impl Mesh {
         self.axes.iter().find(|(axis, _)| **axis == *name).map(|(_, size)| *size)
     }
 
-    /// The mesh of some of the axes, in the order that they have in this one.
+    /// The mesh of some of the axes, in the order of this mesh.
     ///
     /// ```
     /// use remat_ir::Mesh;
@@ -68,7 +68,7 @@ impl Mesh {
         Mesh { axes: self.axes.iter().filter(|(name, _)| has(name)).cloned().collect() }
     }
 
-    /// Whether the axes of this mesh are some of those of another, or all, in their order.
+    /// Whether the axes of this mesh are some or all axes of another, in the same order.
     pub fn is_part_of(&self, other: &Mesh) -> bool {
         other.part(|name| self.size(name).is_some()) == *self
     }
@@ -90,7 +90,7 @@ impl Mesh {
         Some(device / stride % self.axes[at].1)
     }
 
-    /// The number that a device has among the shards of a cut over these axes, of which the first is the slowest.
+    /// The index of a device's shard in a cut over these axes, the first of which is the slowest.
     pub fn shard(&self, device: usize, axes: &[Arc<str>]) -> usize {
         axes.iter().fold(0, |n, name| n * self.size(name).unwrap_or(1) + self.position(device, name).unwrap_or(0))
     }
@@ -114,7 +114,7 @@ impl fmt::Display for Mesh {
     }
 }
 
-/// The error of an axis name that nothing around binds.
+/// The error for an axis name that is not bound.
 ///
 /// ```
 /// let error = remat_ir::unknown_axis("psum", "dta", ["data"].into_iter());
@@ -130,8 +130,7 @@ pub fn unknown_axis<'a>(operation: &str, name: &str, known: impl Iterator<Item =
     Error::new(ErrorKind::Axis, operation, format!("unknown axis `{name}`{advice}"))
 }
 
-/// The axes of a mesh over which one dimension of an array is cut, the slowest first; none for a dimension that every device has
-/// whole.
+/// The axes of a mesh over which one dimension of an array is cut, slowest first; none for a dimension that is not cut.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Cut(pub Vec<Arc<str>>);
 
@@ -153,8 +152,8 @@ impl<const N: usize> From<[&str; N]> for Cut {
     }
 }
 
-/// How an array is cut over a mesh: for each dimension the axes over which it is cut. Dimensions that are not listed are whole,
-/// and axes that are not listed hold copies. [`spec!`](crate::spec) writes one.
+/// How an array is cut over a mesh: for each dimension the axes over which it is cut. Dimensions that are not listed are whole, and along
+/// axes that are not listed the array is replicated. [`spec!`](crate::spec) writes one.
 ///
 /// ```
 /// use remat_ir::{Aval, DType, Mesh, PartitionSpec, spec};
@@ -196,7 +195,7 @@ impl PartitionSpec {
         self.dims.iter().flat_map(|cut| &cut.0)
     }
 
-    /// The spec of an array with one dimension more at this position, which is whole.
+    /// The spec of an array with one more dimension at this position, which is not cut.
     #[must_use]
     pub fn with_dim(&self, at: usize) -> PartitionSpec {
         let mut dims = self.dims.clone();
@@ -206,7 +205,7 @@ impl PartitionSpec {
         PartitionSpec { dims }
     }
 
-    /// The spec without these axes, over which nothing is cut then.
+    /// The spec without these axes: nothing is cut over them.
     #[must_use]
     pub fn without(&self, axes: &[Arc<str>]) -> PartitionSpec {
         let cut = |cut: &Cut| Cut(cut.0.iter().filter(|axis| !axes.contains(axis)).cloned().collect());
@@ -216,8 +215,8 @@ impl PartitionSpec {
     /// The aval of one shard of an array.
     ///
     /// # Errors
-    /// An error of `operation` if an axis is not the mesh's or is used twice, if more dimensions are cut than there are, or if a
-    /// size is not a multiple of the number of shards.
+    /// An error of `operation` if an axis is not in the mesh or is used twice, if the spec has more dimensions than the array, or if a size
+    /// is not a multiple of the number of shards.
     pub fn shard_aval(&self, operation: &str, aval: &Aval, mesh: &Mesh) -> Result<Aval> {
         let mut seen: Vec<&Arc<str>> = Vec::new();
         for axis in self.axes() {
@@ -250,7 +249,7 @@ impl PartitionSpec {
     /// The aval of an array whose shards have this one.
     ///
     /// # Errors
-    /// An error of `operation` as [`PartitionSpec::shard_aval`], or if the array has more elements than can be counted.
+    /// An error of `operation` as [`PartitionSpec::shard_aval`], or if the array has too many elements to count.
     pub fn whole_aval(&self, operation: &str, shard: &Aval, mesh: &Mesh) -> Result<Aval> {
         let sizes = shard.shape.iter().enumerate().map(|(d, &size)| size.checked_mul(mesh.shards(self.axes_of(d))));
         let Some(shape) = sizes.collect::<Option<Shape>>() else {
@@ -293,7 +292,7 @@ macro_rules! spec {
     };
 }
 
-/// An array's way over a mesh.
+/// How an array is distributed over devices: a mesh and a partition spec.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sharding {
     /// The devices.

@@ -1,7 +1,7 @@
-//! Policies as data: they say which values a checkpoint keeps.
+//! Policies as data, which decide the values that a checkpoint keeps.
 //!
-//! A policy is asked once about each value that a checkpointed region computes from known values, and answers with a
-//! [`Decision`], or with none, which means recompute. Policies print, compare and hash; a callable is one more variant.
+//! A policy is asked once about each value that a checkpointed region computes from known values. It answers with a [`Decision`] or with
+//! `None`, which means recompute. Policies print, compare and hash; a callable is one of the variants.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::ops::Quoted;
 use crate::{Aval, MemorySpace, Op, Prim};
 
-/// What becomes of a value between the forward and the backward pass.
+/// The decision about a value between the forward and the backward pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
     /// Keep it, if the backward pass needs it.
@@ -31,8 +31,8 @@ pub struct Candidate<'a> {
     pub ins: &'a [Aval],
     /// The avals of the results.
     pub outs: &'a [Aval],
-    /// The name that a `name` gives to the result later on. A policy is asked about a value first without it, and again
-    /// with it if it would save the value: to keep the operand of a `name` is to keep the named value.
+    /// The name that a later `name` gives to the result. A policy is asked about a value first without it, and again with it if it would
+    /// save the value: keeping the operand of a `name` keeps the named value.
     pub label: Option<&'a str>,
 }
 
@@ -95,10 +95,10 @@ pub enum Policy {
     #[default]
     #[doc(alias = "nothing_saveable")]
     Nothing,
-    /// Keep whatever the backward pass needs.
+    /// Keep everything that the backward pass needs.
     #[doc(alias = "everything_saveable")]
     Everything,
-    /// Keep the results of matrix products, of convolutions, and of attention, which is made of products.
+    /// Keep the results of matrix products, of convolutions, and of attention, which consists of products.
     #[doc(alias = "dots_saveable")]
     #[doc(alias = "checkpoint_dots")]
     Dots,
@@ -112,7 +112,7 @@ pub enum Policy {
     /// Keep the values with a name that is not one of these.
     #[doc(alias = "save_any_names_but_these")]
     AnyNamesBut(BTreeSet<Arc<str>>),
-    /// Keep everything but the values with one of these names.
+    /// Keep everything except the values with one of these names.
     #[doc(alias = "save_anything_except_these_names")]
     AnythingBut(BTreeSet<Arc<str>>),
     /// Offload the results of matrix products without batch dimensions.
@@ -128,10 +128,10 @@ pub enum Policy {
         /// Where offloaded values go.
         to: MemorySpace,
     },
-    /// Keep what any of these keeps; the first that keeps or offloads says where.
+    /// Keep what any of these keeps; the first that keeps or offloads determines the memory.
     #[doc(alias = "save_from_both_policies")]
     Or(Vec<Policy>),
-    /// Keep what all of these keep; the last says where.
+    /// Keep what all of these keep; the last determines the memory.
     And(Vec<Policy>),
     /// Keep what this recomputes, and recompute what it keeps or offloads.
     Not(Box<Policy>),
@@ -171,7 +171,7 @@ impl Policy {
 
     /// A callable that sees operation, avals and name, and may leave the decision open.
     ///
-    /// `name` is what programs print, and identifies the policy: two callables of one name are taken for equal.
+    /// `name` is printed in programs and identifies the policy: two callables with the same name are considered equal.
     pub fn custom(
         name: impl Into<Arc<str>>,
         decide: impl Fn(&Candidate<'_>) -> Option<Decision> + Send + Sync + 'static,
@@ -179,7 +179,7 @@ impl Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: Some(Arc::new(decide)) })
     }
 
-    /// A callable policy by its name alone, without the callable, as the parser gives it.
+    /// A callable policy with only a name and no callable, as the parser returns it.
     pub fn custom_named(name: impl Into<Arc<str>>) -> Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: None })
     }
@@ -200,7 +200,7 @@ impl Policy {
         Policy::Not(Box::new(self))
     }
 
-    /// The decision about a value, or `None` where this policy leaves it open, which in the end means recompute.
+    /// The decision about a value, or `None` if this policy leaves it open, which finally means recompute.
     pub fn decide(&self, candidate: &Candidate<'_>) -> Option<Decision> {
         let keeps = |decision: Option<Decision>| matches!(decision, Some(Decision::Save | Decision::Offload(_)));
         match self {
@@ -256,7 +256,7 @@ impl Policy {
         }
     }
 
-    /// The name of a callable that this policy lacks, since it was read from text.
+    /// The name of a callable that this policy does not have, since it was read from text.
     pub fn missing_callable(&self) -> Option<&str> {
         match self {
             Policy::Custom(custom) => (!custom.is_callable()).then(|| custom.name()),
@@ -281,7 +281,7 @@ impl Policy {
         }
     }
 
-    /// The policies that this one is made of.
+    /// The policies that this policy combines.
     fn parts(&self) -> &[Policy] {
         match self {
             Policy::Or(parts) | Policy::And(parts) | Policy::First(parts) => parts,
@@ -300,7 +300,7 @@ impl Policy {
     }
 }
 
-/// Whether the results are matrix products, or made of them.
+/// Whether the results are matrix products, or consist of them.
 fn is_dot(op: &Op) -> bool {
     matches!(
         op,

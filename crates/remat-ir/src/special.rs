@@ -1,6 +1,6 @@
-//! Special functions of f64, one element at a time, with XLA's values at poles and outside of their domains.
+//! Special functions of f64, one element at a time, with the same values as XLA at poles and outside of their domains.
 //!
-//! The evaluator computes with them, and so do engines that have no faster way to the same values.
+//! The evaluator uses them, and so do engines that have no faster way to compute the same values.
 
 use std::f64::consts::PI;
 
@@ -41,7 +41,7 @@ pub fn digamma(x: f64) -> f64 {
         return f64::NAN;
     }
     if x < 0.0 {
-        // Reflected by the distance to the nearest pole, which is exact: the tangent of pi x loses the digits near it.
+        // Reflected at the nearest pole, whose distance is exact: the tangent of pi x loses the digits near it.
         return statrs::function::gamma::digamma(1.0 - x) - PI / (PI * (x - x.round())).tan();
     }
     statrs::function::gamma::digamma(x)
@@ -70,7 +70,7 @@ pub fn erfcx(x: f64) -> f64 {
         return f64::INFINITY;
     }
     if x < 0.0 {
-        // The square has twice the digits: its rounding error would be multiplied by the square.
+        // The square has twice the digits, and its rounding error would be multiplied by the square.
         let square = x * x;
         return 2.0 * square.exp() * (1.0 + x.mul_add(x, -square)) - right;
     }

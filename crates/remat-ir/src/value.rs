@@ -1,4 +1,4 @@
-//! Arrays where they live: in the host's memory, or on a device.
+//! Arrays in the host's memory or on a device.
 
 use std::any::Any;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Array, Aval, Device, Loc, Result};
 
-/// An array on a device, as its engine holds it. It is freed when it is dropped, computed or not.
+/// An array on a device, as its engine holds it. It is freed when dropped, whether computed or not.
 pub trait DeviceBuffer: Any + Send + Sync {
     /// Dtype, shape and memory.
     fn aval(&self) -> &Aval;
@@ -20,27 +20,27 @@ pub trait DeviceBuffer: Any + Send + Sync {
     /// Waits until it is computed.
     ///
     /// # Errors
-    /// That of the run that computes it.
+    /// The error of the run that computes it.
     fn wait(&self) -> Result<()>;
 
     /// Waits, and copies the elements to the host.
     ///
     /// # Errors
-    /// That of the run that computes it; if there is no memory on the host.
+    /// The error of the run that computes it; or if there is no memory on the host.
     fn to_host(&self) -> Result<Array>;
 }
 
-/// An array on a device, and the copy on the host, which is made when the elements are first read. What its engine holds is a part of it,
-/// so that the result of a call takes one allocation.
+/// An array on a device, with a copy on the host that is made when the elements are first read. The engine's buffer is a part of it, so
+/// that the result of a call takes one allocation.
 pub struct DeviceArray<B: ?Sized = dyn DeviceBuffer> {
     host: OnceLock<Result<Array>>,
-    /// Where the user called what computes it.
+    /// The location of the call that computes it.
     loc: Loc,
     buffer: B,
 }
 
 impl DeviceArray {
-    /// The array that an engine holds.
+    /// Wraps an engine's buffer.
     pub fn new(buffer: impl DeviceBuffer) -> Arc<DeviceArray> {
         Arc::new(DeviceArray { host: OnceLock::new(), loc: Loc::UNKNOWN, buffer })
     }
@@ -69,21 +69,21 @@ impl DeviceArray {
     /// Waits until it is computed.
     ///
     /// # Errors
-    /// That of the run that computes it, at the line of the call.
+    /// The error of the run that computes it, with the location of the call.
     pub fn wait(&self) -> Result<()> {
         self.buffer.wait().map_err(|error| error.at(self.loc))
     }
 
-    /// Waits, and gives the copy on the host, which is made once.
+    /// Waits, and returns the copy on the host, which is made once.
     ///
     /// # Errors
-    /// That of the run that computes it, at the line of the call; if there is no memory for the copy.
+    /// The error of the run that computes it, with the location of the call; or if there is no memory for the copy.
     pub fn host(&self) -> Result<&Array> {
         let host = self.host.get_or_init(|| self.buffer.to_host().map_err(|error| error.at(self.loc)));
         host.as_ref().map_err(Clone::clone)
     }
 
-    /// Waits, and gives a copy on the host that is not kept here: the one that [`DeviceArray::host`] has made, or another.
+    /// Waits, and returns a copy on the host that is not kept here: the copy of [`DeviceArray::host`] if there is one, or a new one.
     ///
     /// # Errors
     /// As [`DeviceArray::host`].
@@ -101,10 +101,10 @@ impl fmt::Debug for DeviceArray {
     }
 }
 
-/// An array where it lives. Cloning shares it.
+/// An array on the host or on a device. Cloning shares it.
 ///
-/// This is what engines take and give. An array in the host's memory is not bound to a device: it is copied to where it is needed.
-/// One on a device stays there, and may still be pending: an error of the run that computes it comes with the first read.
+/// Engines take and return values. An array in the host's memory is not bound to a device: it is copied to where it is needed. An array on
+/// a device stays there, and may be pending: the first read reports an error of the run that computes it.
 ///
 /// ```
 /// use remat_ir::{Array, Value};
@@ -133,8 +133,8 @@ impl Value {
         Value::Device(DeviceArray::new(buffer))
     }
 
-    /// The same value as the result of a call at this location, which errors of reading it name. A value with other references keeps
-    /// its own.
+    /// The same value as the result of a call at this location, which errors of reading it name. A value with other references keeps its
+    /// own location.
     #[must_use]
     pub fn called_at(mut self, loc: Loc) -> Value {
         if let Value::Device(array) = &mut self
@@ -153,7 +153,7 @@ impl Value {
         }
     }
 
-    /// The name of the device that it is bound to; none in the host's memory.
+    /// The name of the device to which it is bound; `None` in the host's memory.
     pub fn device_name(&self) -> Option<&str> {
         match self {
             Value::Host(_) => None,
@@ -161,10 +161,10 @@ impl Value {
         }
     }
 
-    /// The array in the host's memory: itself, or a copy that is made when it is first asked for.
+    /// The array in the host's memory: itself, or a copy that is made at the first request.
     ///
     /// # Errors
-    /// That of the run that computes it, at the line of the call; if there is no memory for the copy.
+    /// The error of the run that computes it, with the location of the call; or if there is no memory for the copy.
     pub fn host(&self) -> Result<&Array> {
         match self {
             Value::Host(array) => Ok(array),
@@ -172,7 +172,7 @@ impl Value {
         }
     }
 
-    /// As [`Value::host`], but the value does not keep the copy: what is read once takes no memory on the host after that.
+    /// As [`Value::host`], but the value does not keep the copy, so that an array that is read once stays out of the host's memory.
     ///
     /// # Errors
     /// As [`Value::host`].
@@ -183,7 +183,7 @@ impl Value {
         }
     }
 
-    /// As [`Value::host`], without another reference to the elements where there is none to the value.
+    /// As [`Value::host`], without another reference to the elements if the value has no other reference.
     ///
     /// # Errors
     /// As [`Value::host`].
@@ -203,7 +203,7 @@ impl Value {
     /// Waits until it is computed.
     ///
     /// # Errors
-    /// That of the run that computes it, at the line of the call.
+    /// The error of the run that computes it, with the location of the call.
     pub fn wait(&self) -> Result<()> {
         match self {
             Value::Host(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! Arithmetic on element types, and the types that products are accumulated in.
+//! Arithmetic on element types, and the types in which products are accumulated.
 
 use half::{bf16, f16};
 use ndarray::linalg::general_mat_mul;
@@ -12,7 +12,7 @@ use crate::{Array, DType, Data, Error, ErrorKind, Result};
 
 /// An element type with arithmetic: integers wrap; on bools a sum is `or` and a product `and`.
 pub(super) trait Number: Ordered {
-    /// What sums and products are accumulated in: f32 for f16 and bf16, else the type itself.
+    /// The type in which sums and products are accumulated: f32 for f16 and bf16, else the type itself.
     type Wide: Number;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
@@ -91,7 +91,7 @@ impl Number for bool {
 /// A matrix as a slice that starts at its first element, and the distances between its rows and between its columns.
 pub(super) type Matrix<'a, A> = (&'a [A], usize, usize);
 
-/// A type that matrix products are computed in.
+/// A type in which matrix products are computed.
 pub(super) trait Accumulator: Number {
     /// `out = a b` for `a` of `m` by `k`, `b` of `k` by `n` and a dense `out`, none of which is empty.
     fn matmul(m: usize, k: usize, n: usize, a: Matrix<Self>, b: Matrix<Self>, out: &mut [Self]) -> Result<()>;
@@ -161,7 +161,7 @@ macro_rules! with_accumulator {
             type $a = i64;
             $body
         } else if !from.is_float() || from.size() == 8 || to.size() == 8 {
-            // Counts and 32-bit integers are exact in f64 alone.
+            // Only f64 holds counts and 32-bit integers exactly.
             type $a = f64;
             $body
         } else {

@@ -60,7 +60,7 @@ pub(super) fn cond(op: &Cond, mut ins: Vec<Array>) -> Result<Vec<Array>> {
     }
 }
 
-/// Fails: only the transpose of this map is known.
+/// Fails, since only the transpose of this map is known.
 pub(super) fn custom_lin(op: &CustomLin) -> Result<Vec<Array>> {
     Err(op.not_evaluated())
 }

@@ -1,4 +1,4 @@
-//! Convolution: the input is unfolded into a matrix of windows, and the matrix product does the rest.
+//! Convolution by im2col: the input is unfolded into a matrix of windows for a matrix product.
 
 use super::accumulate::{Accumulator, with_accumulator};
 use super::walk::{Strides, Walk, pick, row_major};
@@ -40,7 +40,7 @@ fn convolved<A: Accumulator>(op: &Conv, input: &Array, kernel: &Array, out: &[us
     let mut unfolded = vec![A::default(); windows * depth];
     for batch in 0..out_batch {
         for group in 0..groups {
-            // A group has its own features of the input, or its own part of the batch.
+            // Each group has its own features of the input, or its own part of the batch.
             let (batch_at, feature_at) =
                 if op.batch_group_count > 1 { (group * out_batch + batch, 0) } else { (batch, group * group_features) };
             let features = &lhs[(batch_at * lhs_shape[1] + feature_at) * plane..][..group_features * plane];

@@ -26,7 +26,7 @@ pub(super) fn converted(data: &Data, dtype: DType) -> Data {
     })
 }
 
-/// Values as elements of a dtype.
+/// Converts values to elements of a dtype.
 fn written(dtype: DType, len: usize, value: &dyn Fn(usize) -> Value) -> Data {
     with_dtype!(dtype, T => T::wrap((0..len).map(|i| T::from_value(value(i))).collect()))
 }
@@ -46,9 +46,8 @@ pub(super) fn bitcast_convert_type(op: &BitcastConvertType, ins: &[Array]) -> Re
     Array::new(x.aval().with_shape(shape).with_dtype(op.dtype), from_bytes(op.dtype, &to_bytes(x.data())))
 }
 
-/// Rounds each element to fewer bits: first the mantissa, half to even; then what is too large for the exponent becomes
-/// infinite, and what would be subnormal becomes zero. Without a mantissa there is no NaN, and it becomes infinite. This
-/// is what XLA computes.
+/// Rounds each element to fewer bits: first the mantissa, half to even. Then values too large for the exponent become infinite, and values
+/// that would be subnormal become zero. A format without a mantissa has no NaN, which becomes infinite. XLA computes the same.
 pub(super) fn reduce_precision(op: &ReducePrecision, ins: &[Array]) -> Result<Array> {
     let x = &ins[0];
     let Some((exponent, mantissa)) = x.dtype().float_format() else { return internal("reduce_precision", x) };
@@ -93,8 +92,8 @@ fn reduce_bits(bits: u64, exponent: u32, mantissa: u32, to: &ReducePrecision) ->
     sign | rounded
 }
 
-/// An element on its way from one dtype to another: an i128 holds every integer exactly, an f64 every float. So there is one
-/// loop for each dtype that is read and one for each that is written, not one for each pair of them.
+/// An intermediate value of a conversion: an i128 holds every integer exactly, an f64 every float. So there is one loop for each dtype to
+/// read and one for each to write, not one for each pair of them.
 #[derive(Clone, Copy)]
 enum Value {
     /// An integer; a bool as 0 or 1.
@@ -142,7 +141,8 @@ convert! {
     f64, |x| Value::Float(x), |i| i as f64, |x| x;
 }
 
-/// An f64 that rounds to every smaller format as this integer of at most 64 bits and a sign does: the bits that do not fit are gathered in the last.
+/// An f64 that rounds to every smaller format as this integer of at most 64 bits and a sign does: the bits that do not fit are combined in
+/// the last bit.
 fn sticky(x: i128) -> f64 {
     let magnitude = x.unsigned_abs();
     if magnitude < 1 << 53 {

@@ -17,7 +17,7 @@ pub(super) fn dot_general(op: &DotGeneral, ins: &[Array]) -> Result<Array> {
 /// The products, summed in `A`.
 fn products<A: Accumulator>(op: &DotGeneral, lhs: &Array, rhs: &Array, size: usize) -> Result<Vec<A>> {
     let mut out = vec![A::default(); size];
-    // The order of the contracting dimensions is free; that of the left operand in memory is the likeliest to need no copy.
+    // The contracted dimensions may be in any order; the memory order of the left operand most likely needs no copy.
     let mut contract: Vec<(usize, usize)> =
         op.lhs_contract.iter().copied().zip(op.rhs_contract.iter().copied()).collect();
     contract.sort_unstable();
@@ -39,7 +39,7 @@ fn products<A: Accumulator>(op: &DotGeneral, lhs: &Array, rhs: &Array, size: usi
     result.map(|()| out)
 }
 
-/// An operand as matrices, one for each index of its batch dimensions.
+/// An operand as a batch of matrices.
 struct Side<'a, A: Accumulator> {
     data: Cow<'a, [A]>,
     batch: Shape,
@@ -72,7 +72,7 @@ impl<'a, A: Accumulator> Side<'a, A> {
     }
 }
 
-/// Size and stride of the one dimension that these dimensions make together, if they do.
+/// Size and stride of the single dimension into which these dimensions merge, if they do.
 fn merge(sizes: &[usize], strides: &[isize]) -> Option<(usize, usize)> {
     let (mut size, mut stride) = (1, 1);
     for (&n, &s) in sizes.iter().zip(strides).rev() {

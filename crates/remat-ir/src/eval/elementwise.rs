@@ -1,7 +1,7 @@
-//! Elementwise operations: one loop over slices for each dtype, which calls the operation's function for each element. A loop
-//! for each pair of an operation and a dtype would be faster, but was more than half of what the crate took to compile.
+//! Elementwise operations: for each dtype one loop over slices, which calls the operation's function for each element. A loop for each pair
+//! of an operation and a dtype would be faster, but took more than half of the crate's compile time.
 //!
-//! The result takes the buffer of an operand of its own shape and dtype without other references.
+//! The result takes the buffer of an operand with the same shape and dtype and no other references.
 
 use num_traits::Float;
 
@@ -53,7 +53,7 @@ pub(super) fn compare(op: &Compare, ins: Vec<Array>) -> Result<Array> {
     })
 }
 
-/// For each element the case that the selector numbers.
+/// For each element, selects the case whose number the selector has.
 pub(super) fn select_n(mut ins: Vec<Array>) -> Result<Array> {
     let widest = ins.iter().find(|x| x.aval().rank() > 0).unwrap_or(&ins[0]).aval().clone();
     let cases = ins.split_off(1);
@@ -202,7 +202,7 @@ fn power<F: Float>(x: F, mut exponent: u32) -> F {
     result
 }
 
-/// Elements by position, for one element that stands for all or for each its own.
+/// Elements by position: a scalar for all positions, or an element for each.
 enum Lanes<'a, T> {
     One(T),
     All(&'a [T]),
@@ -235,8 +235,8 @@ fn map<T: Element>(x: Array, f: impl Fn(T) -> T) -> Result<Array> {
     map_dyn(x, &f)
 }
 
-/// [`map`] by a pointer to the function, so that it is compiled once for each dtype and not for each operation: in place where there are no other
-/// references.
+/// [`map`] through a function pointer, so that it is compiled once for each dtype and not for each operation. It works in place if there
+/// are no other references.
 fn map_dyn<T: Element>(x: Array, f: &dyn Fn(T) -> T) -> Result<Array> {
     let aval = x.aval().clone();
     let data = match x.try_into_data() {
@@ -254,7 +254,7 @@ fn zip<T: Element>(a: Array, b: Array, f: impl Fn(T, T) -> T) -> Result<Array> {
     zip_dyn(a, b, &f)
 }
 
-/// [`zip`] by a pointer to the function, as [`map_dyn`]: in place where one operand has no other references.
+/// [`zip`] through a function pointer, as [`map_dyn`]. It works in place if one operand has no other references.
 fn zip_dyn<T: Element>(a: Array, b: Array, f: &dyn Fn(T, T) -> T) -> Result<Array> {
     match (Lanes::of(&a)?, Lanes::of(&b)?) {
         (Lanes::One(a), Lanes::All(_)) => return map(b, |b| f(a, b)),

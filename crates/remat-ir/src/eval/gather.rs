@@ -88,7 +88,7 @@ fn scattered<T: Number>(
         ScatterKind::Add if T::DTYPE == T::Wide::DTYPE => each(&mut |i, j| to[i] = to[i].plus(updates[j]))?,
         ScatterKind::Mul if T::DTYPE == T::Wide::DTYPE => each(&mut |i, j| to[i] = to[i].times(updates[j]))?,
         ScatterKind::Add | ScatterKind::Mul => {
-            // Many updates may meet in one element: it is rounded once, after the last.
+            // One element may get many updates: it is rounded once, after the last.
             let combine = if kind == ScatterKind::Add { T::Wide::plus } else { T::Wide::times };
             let mut wide: Vec<T::Wide> = to.iter().map(|x| x.widen()).collect();
             each(&mut |i, j| wide[i] = combine(wide[i], updates[j].widen()))?;
@@ -108,21 +108,21 @@ struct Slices<'a> {
     sizes: &'a [usize],
     /// The dimension of the array for each component of an index vector.
     index_map: &'a [usize],
-    /// Pairs of a dimension of the array and the dimension of the indices that it runs with.
+    /// Pairs of a batching dimension of the array and the dimension of the indices that corresponds to it.
     batching: Vec<(usize, usize)>,
     mode: IndexMode,
 }
 
 impl Slices<'_> {
-    /// The walk over one slice, along its dimensions `window` of the array, and over its counterpart.
+    /// A strided iterator over one slice, along its dimensions `window` of the array, and over its counterpart.
     fn window(&self, window: &[usize], strides: &[isize], counterpart: &[isize]) -> Walk<2> {
         let sizes: Shape = window.iter().map(|&d| self.sizes[d]).collect();
         let strides: Strides = window.iter().map(|&d| strides[d]).collect();
         Walk::new(&sizes, [&strides, counterpart])
     }
 
-    /// Calls `slice` for every index vector in row-major order, with the offset of its slice in the array and of the
-    /// slice's counterpart; an index vector whose slice is left out is skipped.
+    /// Calls `slice` for every index vector in row-major order, with the offset of its slice in the array and of the slice's counterpart.
+    /// Index vectors out of range are skipped if the mode drops them.
     fn each(&self, indices: &Array, counterpart: &[isize], slice: &mut dyn FnMut(isize, isize)) -> Result<()> {
         let values = integers(indices)?;
         let components = self.index_map.len();
@@ -145,7 +145,7 @@ impl Slices<'_> {
         Ok(())
     }
 
-    /// The offset of the slice of one index vector, or `None` if it is left out.
+    /// The offset of the slice of one index vector, or `None` if it is dropped.
     fn start(&self, starts: &[i64], index: &[usize], strides: &[isize]) -> Option<isize> {
         let mut offset = 0;
         for (&start, &d) in starts.iter().zip(self.index_map) {
@@ -170,7 +170,7 @@ fn split_strides(shape: &[usize], dims: &[usize]) -> (Strides, Strides) {
     (dims.iter().map(|&d| strides[d]).collect(), others)
 }
 
-/// The elements of an integer array; a `u64` past the range of `i64` is past every size, and so is its bound.
+/// The elements of an integer array. A `u64` beyond the range of `i64` becomes the largest `i64`, which is beyond every size too.
 fn integers(array: &Array) -> Result<Vec<i64>> {
     Ok(match array.data() {
         Data::I8(v) => v.iter().map(|&i| i.into()).collect(),

@@ -23,7 +23,7 @@ pub(super) fn triangular_solve(op: &TriangularSolve, ins: &[Array]) -> Result<Ar
     }, else internal(op.name(), &ins[1]))
 }
 
-/// Solves the systems of one matrix, each of which is a column of `x` if the matrix is on the left, else a row.
+/// Solves the systems of one matrix. Each system is a column of `x` if the matrix is on the left, else a row.
 fn substitute<T: FloatElement>(op: &TriangularSolve, n: usize, columns: usize, a: &[T], x: &mut [T::Wide]) {
     // `x a = b` is solved as `aᵀ xᵀ = bᵀ`.
     let is_transposed = op.transpose_a == op.left_side;

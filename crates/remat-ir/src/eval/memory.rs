@@ -1,4 +1,4 @@
-//! The reference evaluator as a device, and what memory it needs.
+//! The reference evaluator as a device, and the memory that it needs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use crate::{
     Op, Prim, Result, Scan, ShardMap, Unary, VarMap, While,
 };
 
-/// The reference evaluator: slow, for every program, and what other engines are tested against.
+/// The reference evaluator: slow, but runs every program. Other engines are tested against it.
 ///
 /// ```
 /// use remat_ir::{Array, Aval, Builder, DType, Device, Reference, Unary};
@@ -33,7 +33,7 @@ impl Device for Reference {
         "reference"
     }
 
-    /// Any number: the evaluator computes shards side by side.
+    /// Any number, since the evaluator computes the shards of all devices together.
     fn devices(&self) -> usize {
         usize::MAX
     }
@@ -62,16 +62,16 @@ impl Executable for Evaluation {
     }
 }
 
-/// The bytes of a run whose caller keeps the arguments: the evaluator's steps, followed with buffers that have sizes and
-/// no elements. Scratch memory of operations is not counted, and the results of branches are taken to be new.
+/// The bytes of a run whose caller keeps the arguments. It simulates the evaluator's steps with buffers that have sizes but no elements.
+/// Scratch memory of operations is not counted, and the results of branches count as new.
 fn memory(jaxpr: &Jaxpr) -> MemoryStats {
-    // Which buffers end as outputs is known at the end only, and so a first run finds them for the second.
+    // Only the end shows which buffers are outputs, so a first run finds them for the second.
     let (_, outputs) = Heap::default().follow(jaxpr);
     let heap = Heap { outputs, ..Heap::default() };
     heap.follow(jaxpr).0
 }
 
-/// The same, and the values that are live when the peak is reached first, which is known after a run.
+/// The same, and the values that are live when the peak is first reached, which is known after a first run.
 fn report(jaxpr: &Jaxpr) -> MemoryReport {
     let (stats, outputs) = Heap::default().follow(jaxpr);
     let heap = Heap { outputs, census: Some(Census { peak: stats.peak, ..Census::default() }), ..Heap::default() };
@@ -82,9 +82,9 @@ fn report(jaxpr: &Jaxpr) -> MemoryReport {
 /// Simulated memory: the bytes that are live now, and the most that were.
 #[derive(Default)]
 struct Heap {
-    /// The numbers of the buffers that are outputs of the program.
+    /// The indices of the buffers that are outputs of the program.
     outputs: BTreeSet<usize>,
-    /// How many buffers there were so far.
+    /// The number of buffers created so far.
     count: Cell<usize>,
     live: Rc<Live>,
     peak: Cell<usize>,
@@ -92,7 +92,7 @@ struct Heap {
     census: Option<Census>,
 }
 
-/// Live bytes: all, and those of outputs; and what there is to tell of each buffer, by its number, if there is a census.
+/// Live bytes, in total and of outputs; and for a census, a description of each buffer by its index.
 #[derive(Default)]
 struct Live {
     all: Cell<usize>,
@@ -100,17 +100,17 @@ struct Live {
     values: RefCell<BTreeMap<usize, LiveValue>>,
 }
 
-/// Looks for the values that are live at the peak.
+/// Finds the values that are live at the peak.
 #[derive(Default)]
 struct Census {
     /// The bytes of the peak.
     peak: usize,
-    /// What runs now.
+    /// The equation that runs now.
     now: RefCell<Origin>,
     found: RefCell<Option<Vec<LiveValue>>>,
 }
 
-/// What computes a value.
+/// The origin of a value: the equation that computes it.
 #[derive(Clone, Default)]
 struct Origin {
     operation: Option<&'static str>,
@@ -118,7 +118,7 @@ struct Origin {
     name: Option<Arc<str>>,
 }
 
-/// A shared buffer, freed with its last holder.
+/// A shared buffer, freed with its last reference.
 #[derive(Clone)]
 struct Buffer(Rc<Block>);
 
@@ -140,12 +140,12 @@ impl Drop for Block {
 }
 
 impl Heap {
-    /// The statistics of a program, and the numbers of the buffers of its outputs that are not arguments.
+    /// The statistics of a program, and the indices of the buffers of its outputs that are not arguments.
     fn follow(&self, jaxpr: &Jaxpr) -> (MemoryStats, BTreeSet<usize>) {
         let arg = |(i, &v)| self.allocate(jaxpr.aval(v), LiveKind::Argument(i));
         let args: Vec<Buffer> = jaxpr.ins.iter().enumerate().map(arg).collect();
         let arguments = self.live.all.get();
-        // Until something else is allocated there are no temporaries.
+        // There are no temporaries until the first allocation.
         self.temporaries.set(0);
         self.peak.set(arguments);
         self.look();
@@ -173,7 +173,7 @@ impl Heap {
         Buffer(Rc::new(Block { number, bytes, is_output, live: self.live.clone() }))
     }
 
-    /// Remembers the value that a buffer holds from now on.
+    /// Records the value that a buffer holds from now on.
     fn describe(&self, number: usize, aval: &Aval, kind: LiveKind) {
         let Some(census) = &self.census else { return };
         let kind = if self.outputs.contains(&number) { LiveKind::Output } else { kind };
@@ -190,7 +190,7 @@ impl Heap {
         self.allocate(aval, LiveKind::Temporary)
     }
 
-    /// Notes the peak. `arguments` are the bytes of the arguments, which are live throughout.
+    /// Updates the peak. `arguments` are the bytes of the arguments, which are live throughout.
     fn note(&self, arguments: usize) {
         let all = self.live.all.get();
         if all > self.peak.get() {
@@ -200,7 +200,7 @@ impl Heap {
         }
     }
 
-    /// Writes down the live values, if this is the peak.
+    /// Records the live values, if this is the peak.
     fn look(&self) {
         if let Some(census) = self.census.as_ref().filter(|census| census.peak == self.live.all.get()) {
             let values = self.live.values.borrow();
@@ -209,7 +209,7 @@ impl Heap {
         }
     }
 
-    /// The names that values are given.
+    /// The names of values.
     fn names(&self, jaxpr: &Jaxpr) -> VarMap<Option<Arc<str>>> {
         if self.census.is_none() {
             return VarMap::default();
@@ -223,7 +223,7 @@ impl Heap {
         names
     }
 
-    /// Remembers what runs now.
+    /// Records the equation that runs now.
     fn enter(&self, eqn: &Eqn, names: &VarMap<Option<Arc<str>>>, ins: &[Buffer]) {
         let Some(census) = &self.census else { return };
         if let (Op::Prim(Prim::Name(op)), [Buffer(block)]) = (&eqn.op, ins) {
@@ -236,7 +236,7 @@ impl Heap {
         census.now.replace(Origin { operation: Some(eqn.op.name()), loc: eqn.loc, name });
     }
 
-    /// Follows [`eval`].
+    /// Simulates [`eval`].
     fn run(&self, jaxpr: &Jaxpr, args: Vec<Buffer>, arguments: usize) -> Vec<Buffer> {
         let last = last_uses(jaxpr);
         let names = self.names(jaxpr);
@@ -266,7 +266,7 @@ impl Heap {
         jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
     }
 
-    /// Follows one operation.
+    /// Simulates one operation.
     fn step(&self, op: &Op, ins: Vec<Buffer>, avals: &[Aval], outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
         match op {
             Op::Prim(op) => self.prim(op, ins, avals, outs, arguments),
@@ -348,7 +348,7 @@ impl Heap {
         new
     }
 
-    /// The first of these operands without other references and that has the result's shape, or a new buffer.
+    /// The first operand without other references that has the result's shape, or a new buffer.
     fn overwrite(&self, ins: Vec<Buffer>, avals: &[Aval], out: &Aval, operands: &[usize], arguments: usize) -> Buffer {
         let free = operands.iter().find(|&&i| Rc::strong_count(&ins[i].0) == 1 && avals[i] == *out);
         let buffer = match free {
@@ -398,7 +398,7 @@ impl Heap {
         }
     }
 
-    /// Follows the body with the shards of all devices at once, since they are computed side by side.
+    /// Simulates the body with the shards of all devices at once, since they are computed together.
     fn shard_map(&self, op: &ShardMap, arguments: usize) {
         let devices = op.mesh.devices();
         let all = |aval: &Aval| aval.with_shape(std::iter::once(devices).chain(aval.shape.iter().copied()));
@@ -411,7 +411,7 @@ impl Heap {
         self.run(&body, shards, arguments);
     }
 
-    /// Follows iterations until one changes nothing: the first ones differ, because they free the initial carries.
+    /// Simulates iterations until one changes nothing. The first ones differ, since they free the initial carries.
     fn repeat(&self, most: usize, mut iteration: impl FnMut()) {
         for _ in 0..most {
             let before = (self.live.all.get(), self.peak.get());

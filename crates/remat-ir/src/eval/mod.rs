@@ -1,8 +1,8 @@
-//! The reference evaluator: what every program means, computed one operation at a time.
+//! The reference evaluator: defines what every program means, by computing one operation at a time.
 //!
-//! It is straightforward and handles every dtype: f16 and bf16 are computed in f32 and rounded once per operation.
-//! Engines are tested against it. A value is dropped after its last use, so that memory does not grow with the length
-//! of a program. Deliberately absent: fusion, threads, and any other speed that would cost clarity.
+//! It is straightforward and handles every dtype: f16 and bf16 are computed in f32 and rounded once per operation. Engines are tested
+//! against it. A value is dropped after its last use, so that memory does not grow with the length of a program. It has no fusion, no
+//! threads, and no other optimization that would cost clarity.
 
 mod accumulate;
 mod control;
@@ -43,8 +43,8 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// If the operation does not take operands of these avals, or has no evaluation: a linear map that is known by its
-/// transpose only.
+/// If the operation does not take operands of these avals, or cannot be evaluated, since it is a linear map of which only the transpose is
+/// known.
 pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
     apply(op, ins.to_vec())
 }
@@ -112,8 +112,7 @@ fn undefined(var: Var) -> Error {
     Error::new(ErrorKind::Check, "eval", format!("variable {} is used before it is defined", var.0))
 }
 
-/// The results of an operation, which owns its operands: a body can drop them, and a buffer without other references can
-/// be reused.
+/// The results of an operation. It owns its operands, so that a body can drop them, and buffers without other references are reused.
 fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let out_avals = op.infer(&avals(&ins))?;
     expect_memory(op, &out_avals)?;
@@ -125,7 +124,7 @@ fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     Ok(outs)
 }
 
-/// Fails if there is no memory for results that are large: an allocation that fails would end the process.
+/// Fails if there is no memory for large results: a failed allocation would end the process.
 fn expect_memory(op: &Op, outs: &[Aval]) -> Result<()> {
     const LARGE: usize = 1 << 30;
     let bytes = outs.iter().fold(0usize, |sum, aval| sum.saturating_add(aval.bytes()));
@@ -192,7 +191,7 @@ fn prim(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
     }
 }
 
-/// The results of the program that an operation is short for.
+/// The results of the operation's definition: a program of other operations.
 fn definition(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
     let missing = || Error::new(ErrorKind::Internal, op.name(), "has no definition");
     eval(&op.definition(&avals(&ins)).ok_or_else(missing)??, ins)
@@ -222,14 +221,14 @@ fn elements<T: Element>(x: &Array) -> Result<&[T]> {
     x.as_slice().map_or_else(|| internal(T::DTYPE.name(), x), Ok)
 }
 
-/// As many operands as a shape rule has checked.
+/// The operands, whose number a shape rule has checked.
 fn operands<const N: usize>(operation: &str, ins: Vec<Array>) -> Result<[Array; N]> {
     ins.try_into().map_err(|ins: Vec<Array>| {
         Error::new(ErrorKind::Internal, operation, format!("takes {N} operands and got {}", ins.len()))
     })
 }
 
-/// The error of an operand that a shape rule should have refused.
+/// The error for an operand that a shape rule should have rejected.
 fn internal<T>(operation: &str, operand: &Array) -> Result<T> {
     Err(Error::new(ErrorKind::Internal, operation, format!("the shape rule let {} pass", operand.aval())))
 }

@@ -45,7 +45,7 @@ pub(super) trait Integer: Ordered {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
-    /// Zero when shifted by at least the number of bits; a negative distance counts as such.
+    /// Zero when shifted by at least the number of bits. A negative distance counts as that many.
     fn shift_left(self, distance: Self) -> Self;
     /// As if unsigned: zeros come in.
     fn shift_right_logical(self, distance: Self) -> Self;
@@ -253,7 +253,7 @@ macro_rules! real {
 
 real! { f32 f64 }
 
-/// Runs a block with `$t` bound to the Rust type of a dtype where it is a float, and another where it is not.
+/// Runs a block with `$t` bound to the Rust type of a dtype if it is a float, and another block if it is not.
 macro_rules! with_float {
     ($dtype:expr, $t:ident => $float:expr, else $other:expr) => {
         match $dtype {
@@ -286,7 +286,7 @@ macro_rules! with_float {
     };
 }
 
-/// Runs a block with `$t` bound to the Rust type of a dtype where it is an integer, and another where it is not.
+/// Runs a block with `$t` bound to the Rust type of a dtype if it is an integer, and another block if it is not.
 macro_rules! with_integer {
     ($dtype:expr, $t:ident => $integer:expr, else $other:expr) => {
         match $dtype {

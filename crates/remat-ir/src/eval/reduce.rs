@@ -1,7 +1,6 @@
 //! Reductions and cumulative operations.
 //!
-//! Sums are pairwise: the error grows with the logarithm of the number of terms, and the order of additions depends on
-//! the shape alone.
+//! Sums are pairwise: the error grows with the logarithm of the number of terms, and the order of additions depends on the shape alone.
 
 use num_traits::Float;
 
@@ -12,7 +11,7 @@ use crate::{
     with_dtype,
 };
 
-/// Terms that are added in a row before sums are paired.
+/// Terms that are added one after the other before sums are paired.
 const RUN: usize = 256;
 /// Terms that are added side by side in a run.
 const LANES: usize = 8;
@@ -102,7 +101,7 @@ impl Lanes {
         Lanes { outer: product(&aval.shape[..axis]), n, inner: product(&aval.shape[axis + 1..]) }
     }
 
-    /// For each lane the position of the first element that no other beats; a NaN beats all but an earlier one.
+    /// For each lane, the position of the first element that no other beats. A NaN beats all but an earlier NaN.
     fn first<T: Ordered>(self, x: &[T], beats: fn(&T, &T) -> bool) -> Vec<usize> {
         let mut positions = vec![0; self.outer * self.inner];
         for o in 0..self.outer {

@@ -1,5 +1,5 @@
-//! Programs on meshes: the shards of all devices are computed side by side, one equation after the other, so that a collective finds
-//! the operands of all of them. This is what a `shard_map` means; engines are tested against it.
+//! Programs on meshes: computes the shards of all devices together, equation by equation, so that a collective has the operands of all
+//! devices. This defines what a `shard_map` means; engines are tested against it.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::{
 /// One array for each device that takes part.
 type Shards = Vec<Array>;
 
-/// The devices that run a program: all of the mesh, or those of which an index or condition says so.
+/// The devices that run a program: all devices of the mesh, or those selected by an index or a condition.
 struct Devices<'a> {
     mesh: &'a Mesh,
     numbers: Vec<usize>,
 }
 
 impl Devices<'_> {
-    /// Those at these positions of the list.
+    /// The devices at these positions of the list.
     fn only(&self, positions: &[usize]) -> Devices<'_> {
         Devices { mesh: self.mesh, numbers: chosen(&self.numbers, positions) }
     }
 }
 
-/// What is at these positions.
+/// The elements at these positions.
 fn chosen<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
     positions.iter().map(|&k| all[k].clone()).collect()
 }
@@ -71,10 +71,10 @@ pub fn cut_shard(x: &Array, spec: &PartitionSpec, mesh: &Mesh, device: usize) ->
     shape::view(x, offset(&aval, &strides, spec, mesh, device), &strides, &aval.shape)
 }
 
-/// The array of which these are the shards, one for each device of the mesh. Of devices that have the same shard the first is read.
+/// Joins shards, one for each device of the mesh, to an array. If several devices have the same shard, the first is read.
 ///
 /// # Errors
-/// If there are not as many shards as devices, their avals differ, or the array has more elements than can be counted.
+/// If the numbers of shards and devices differ, the shards' avals differ, or the array has too many elements to count.
 pub fn join_shards(shards: &[Array], spec: &PartitionSpec, mesh: &Mesh) -> Result<Array> {
     let Some(first) = shards.first().filter(|_| shards.len() == mesh.devices()) else {
         let message = format!("{} shards are given for {} devices", shards.len(), mesh.devices());
@@ -144,7 +144,7 @@ fn equation(devices: &Devices<'_>, eqn: &Eqn, ins: Vec<Shards>) -> Result<Vec<Sh
     }
 }
 
-/// The results of each device, turned to the shards of each result.
+/// The results of each device, regrouped as the shards of each result.
 fn by_value(devices: Vec<Vec<Array>>, count: usize) -> Vec<Shards> {
     (0..count).map(|i| devices.iter().map(|outs| outs[i].clone()).collect()).collect()
 }
@@ -164,7 +164,7 @@ fn call(devices: &Devices<'_>, op: &Call, ins: Vec<Shards>) -> Result<Vec<Shards
     }
 }
 
-/// A `shard_map` in the body of another, with collectives along the axes of both: in the place of each device are those of the inner mesh.
+/// A `shard_map` in the body of another, with collectives along the axes of both: each device is replaced by the devices of the inner mesh.
 fn nested(devices: &Devices<'_>, op: &ShardMap, ins: Vec<Shards>) -> Result<Vec<Shards>> {
     let count = op.mesh.devices();
     let mesh = Mesh::new(devices.mesh.axes().iter().chain(op.mesh.axes()).cloned())?;
@@ -208,7 +208,7 @@ fn scan(devices: &Devices<'_>, op: &Scan, mut ins: Vec<Shards>) -> Result<Vec<Sh
     Ok(carry)
 }
 
-/// Each device until its own condition is false.
+/// Runs each device until its own condition is false.
 fn while_loop(devices: &Devices<'_>, op: &While, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
     let mut carry = ins.split_off(op.cond_consts + op.body_consts);
     let body_consts = ins.split_off(op.cond_consts);
@@ -230,7 +230,7 @@ fn while_loop(devices: &Devices<'_>, op: &While, mut ins: Vec<Shards>) -> Result
     }
 }
 
-/// Each branch on the devices whose index it has.
+/// Runs each branch on the devices whose index selects it.
 fn cond(devices: &Devices<'_>, op: &Cond, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
     let last = op.branches.len() as i128 - 1;
     let indices = integers("cond", "index", Some(&ins.remove(0)))?;
@@ -293,14 +293,14 @@ fn collective(devices: &Devices<'_>, op: &Prim, ins: Vec<Shards>) -> Result<Shar
     results.into_iter().map(|result| result.ok_or_else(missing)).collect()
 }
 
-/// The error of a collective for which shards wait that took another branch.
+/// The error of a collective that waits for shards that took another branch.
 fn not_all(op: &Prim, present: usize, all: usize) -> Error {
     let message =
         format!("{present} of {all} shards take part: the index or condition that it depends on differs between them");
     Error::new(ErrorKind::Argument, op.name(), message)
 }
 
-/// The error of a collective that was made for an axis of another size.
+/// The error of a collective that was traced for an axis of another size.
 fn wrong_size(op: &Prim, name: &str, made_for: usize, actual: usize) -> Error {
     let message = format!("it is for {made_for} shards, and the axis `{name}` has size {actual}");
     Error::new(ErrorKind::Axis, op.name(), message)

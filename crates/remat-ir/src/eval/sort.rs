@@ -1,11 +1,11 @@
-//! Sorting. Every dtype is sorted by 64-bit keys that have its order.
+//! Sorting. Every dtype is sorted by 64-bit keys in the same order.
 
 use std::cmp::Ordering;
 
 use super::elements;
 use crate::{Array, Data, Element, Result, Sort, TopK, with_dtype};
 
-/// Sorts all operands by the first ones. The order of equal keys is kept always.
+/// Sorts all operands by the first ones. The sort is always stable.
 pub(super) fn sort(op: &Sort, ins: &[Array]) -> Result<Vec<Array>> {
     let shape = ins[0].shape();
     let n = shape[op.axis];

@@ -1,4 +1,4 @@
-//! Strided loops: every operation that moves elements is one walk over two arrays at once.
+//! Strided iteration: every operation that moves elements is one loop over two arrays at once.
 
 use smallvec::SmallVec;
 
@@ -8,8 +8,7 @@ use crate::Shape;
 /// repeats.
 pub(super) type Strides = SmallVec<[isize; 4]>;
 
-/// The strides of a dense row-major array. Those of an empty one are 0: it has no neighbours, and its other dimensions
-/// may be of any size.
+/// The strides of a dense row-major array. Those of an empty array are 0, since the products of its other dimensions may overflow.
 pub(super) fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());
     if shape.contains(&0) {
@@ -23,8 +22,8 @@ pub(super) fn row_major(shape: &[usize]) -> Strides {
     strides
 }
 
-/// A loop over an index space that keeps the offset into `N` arrays. The innermost dimension is left to the caller, as a
-/// row of `len` elements `step` apart.
+/// A strided iterator: a loop over an index space that tracks the offset into `N` arrays. The caller handles the innermost dimension, a row
+/// of `len` elements `step` apart.
 pub(super) struct Walk<const N: usize> {
     shape: Shape,
     strides: [Strides; N],
@@ -49,7 +48,7 @@ impl<const N: usize> Walk<N> {
             return walk;
         }
         for (d, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
-            // A dimension joins the one before where no array can tell the two from one longer dimension.
+            // A dimension merges with the one before where all arrays can treat both as one longer dimension.
             let joins = |(kept, new): (&Strides, &&[isize])| kept.last() == Some(&(new[d] * size as isize));
             let merge = walk.strides.iter().zip(&strides).all(joins);
             match walk.shape.last_mut() {

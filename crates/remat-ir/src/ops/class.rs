@@ -1,4 +1,4 @@
-//! What kind of work an operation is: what passes and engines ask before they look closer.
+//! Classes of operations, by which passes and engines decide before they look at details.
 
 /// What kind of work an operation is.
 ///

@@ -1,5 +1,5 @@
-//! Collectives: operations between the shards along a named axis. `shard_map` and a `vmap` with a name bind the axis; outside of
-//! both a collective has no meaning, and no engine runs it.
+//! Collectives: operations between the shards along a named axis. A `shard_map`, or a `vmap` with a name, binds the axis. Outside of both a
+//! collective has no meaning, and no engine runs it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ kinds! {
 }
 
 impl AllReduceKind {
-    /// The reduction of stacked shards that it is.
+    /// The corresponding reduction of stacked shards.
     pub const fn reduce(self) -> ReduceKind {
         match self {
             AllReduceKind::Sum => ReduceKind::Sum,
@@ -35,7 +35,7 @@ impl AllReduceKind {
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct AllReduce {
     pub kind: AllReduceKind,
-    /// At least one, each once.
+    /// At least one axis, each once.
     pub axes: Arc<[Arc<str>]>,
 }
 
@@ -74,7 +74,7 @@ pub struct AllToAll {
 pub struct Ppermute {
     pub axis_name: Arc<str>,
     pub axis_size: usize,
-    /// Each shard is at most once the first of a pair, and at most once the second.
+    /// Each shard is the source of at most one pair, and the destination of at most one.
     pub pairs: Arc<[(usize, usize)]>,
 }
 
@@ -86,7 +86,7 @@ pub struct AxisIndex {
     pub axis_size: usize,
 }
 
-/// The names of the axes that an operation communicates along, with their sizes where the operation has them.
+/// The names of the axes along which an operation communicates, with their sizes if the operation has them.
 ///
 /// ```
 /// use remat_ir::{AxisIndex, Prim, axes_of};
@@ -107,8 +107,7 @@ pub fn axes_of(op: &super::Prim) -> Vec<(Arc<str>, Option<usize>)> {
     }
 }
 
-/// Whether an operation communicates along this axis, itself or in one of its jaxprs. A `shard_map` inside binds the names of its
-/// mesh anew.
+/// Whether an operation communicates along this axis, itself or in one of its jaxprs. An inner `shard_map` rebinds the names of its mesh.
 pub fn uses_axis(op: &super::Op, name: &str) -> bool {
     use super::{Call, Op};
     match op {
@@ -118,7 +117,7 @@ pub fn uses_axis(op: &super::Op, name: &str) -> bool {
     }
 }
 
-/// The error of a collective whose axis nothing around it binds.
+/// The error of a collective whose axis is not bound.
 pub fn unbound_axis(op: &super::Prim) -> Error {
     let name = axes_of(op).into_iter().next().map_or_else(|| "".into(), |(name, _)| name);
     unknown_axis(op.name(), &name, std::iter::empty())
@@ -348,7 +347,7 @@ fn expect_size(operation: &str, name: &str, size: usize) -> Result<()> {
     }
 }
 
-/// As many of these, joined along a dimension.
+/// The aval of `shards` of these joined along a dimension.
 fn joined(operation: &str, x: &Aval, dimension: usize, shards: usize) -> Result<Aval> {
     let mut shape = x.shape.clone();
     let Some(size) = shape[dimension].checked_mul(shards) else {
@@ -358,7 +357,7 @@ fn joined(operation: &str, x: &Aval, dimension: usize, shards: usize) -> Result<
     Ok(x.with_shape(shape))
 }
 
-/// One of as many parts along a dimension.
+/// The aval of one of `shards` equal parts along a dimension.
 fn parted(operation: &str, x: &Aval, dimension: usize, name: &str, shards: usize) -> Result<Aval> {
     let mut shape = x.shape.clone();
     if !shape[dimension].is_multiple_of(shards) {

@@ -1,4 +1,4 @@
-//! Operations with programs in them. A body is closed: whatever it uses is an operand of the equation.
+//! Operations with programs as parameters. A body is closed: all values that it uses are operands of the equation.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Jit {
 pub struct Checkpoint {
     /// The region.
     pub jaxpr: Arc<Jaxpr>,
-    /// Whether this is a recomputation: an engine must not merge it with the forward pass, and may run it late.
+    /// Whether this is a recomputation, which an engine must not merge with the forward pass and may run late.
     pub differentiated: bool,
     /// The values that the forward pass may keep.
     pub policy: Arc<Policy>,
@@ -34,9 +34,9 @@ pub struct Scan {
     pub length: usize,
     pub num_consts: usize,
     pub num_carry: usize,
-    /// From the last slice to the first.
+    /// Whether it runs from the last slice to the first.
     pub reverse: bool,
-    /// How many iterations an engine lays out in a row.
+    /// How many iterations an engine puts in a row.
     pub unroll: usize,
 }
 
@@ -57,22 +57,22 @@ pub struct Cond {
     pub branches: Vec<Arc<Jaxpr>>,
 }
 
-/// A function with a derivative of its own. Operands: captured constants, then the argument.
+/// A function with its own derivative rule. Operands: captured constants, then the argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CustomJvp {
     /// The name of the function.
     pub name: Arc<str>,
     /// The function.
     pub call: Arc<Jaxpr>,
-    /// The rule: from the operands and a tangent for each float of the argument to the results and a tangent for each
-    /// float result. `None` in a program that was not traced to be differentiated, or not so often: rules are traced when
-    /// they are needed, so that a rule may call the function that it belongs to.
+    /// The rule: a program from the operands, and a tangent for each float of the argument, to the results, and a tangent for each float
+    /// result. `None` if the program was not traced for differentiation of this order. Rules are traced on demand, so that a rule may call
+    /// its own function.
     pub jvp: Option<Arc<Jaxpr>>,
     /// The number of captured constants.
     pub num_consts: usize,
 }
 
-/// A function with a reverse rule of its own. Operands: captured constants, then the argument.
+/// A function with its own reverse rule. Operands: captured constants, then the argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CustomVjp {
     /// The name of the function.
@@ -105,7 +105,7 @@ pub struct CustomLin {
 }
 
 impl CustomLin {
-    /// The error of an engine that is to evaluate it: only the transpose of this map is known.
+    /// The error of an engine that has to evaluate it: only the transpose of this map is known.
     pub fn not_evaluated(&self) -> Error {
         let message = format!(
             "forward-mode differentiation of `{}` is not defined: it has a reverse rule only (custom_vjp); give it a \
@@ -492,7 +492,7 @@ fn with_tangents(avals: &[Aval]) -> Vec<Aval> {
     avals.iter().chain(floats(avals)).cloned().collect()
 }
 
-/// Fails unless `got` are the avals `wanted`. The message reads `{what} 2 is f32[3] and {wants} f32[4]`.
+/// Fails unless `got` equals the avals `wanted`. The message reads `{what} 2 is f32[3] and {wants} f32[4]`.
 pub(super) fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, wanted: &[Aval]) -> Result<()> {
     if got.len() != wanted.len() {
         let message =

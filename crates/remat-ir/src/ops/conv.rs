@@ -18,11 +18,10 @@ pub struct ConvDims {
     pub spatial: Shape,
 }
 
-/// `conv_general_dilated input kernel` in 1 to 3 (or any number of) spatial dimensions; a cross-correlation, as in
-/// machine learning. Padding may be negative. Source: XLA's operation semantics, "Conv", with two differences: a padded
-/// input that is smaller than the kernel gives an empty output, however negative its padding, and a kernel may be empty
-/// (the derivative of such a convolution by its kernel has an empty cotangent for a kernel). Whether an element of the kernel
-/// that is not finite meets the zeros between the elements of a dilated input is not specified.
+/// `conv_general_dilated input kernel` in any number of spatial dimensions; a cross-correlation, as in machine learning. Padding may be
+/// negative. Source: XLA's operation semantics, "Conv", with two differences. A padded input that is smaller than the kernel gives an empty
+/// output, however negative its padding. And a kernel may be empty, since the derivative of such a convolution has an empty cotangent as
+/// kernel. Whether an element of the kernel that is not finite meets the zeros between the elements of a dilated input is not specified.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Conv {

@@ -103,8 +103,8 @@ impl Operation for DotGeneral {
     }
 }
 
-/// Fails unless products of `dtype` can be summed in `preferred`. Nothing narrows to bool, and no float becomes an
-/// integer without a conversion that says how.
+/// Fails unless products of `dtype` can be summed in `preferred`. Other dtypes cannot be summed in bool, and a float becomes an integer
+/// only by an explicit conversion.
 pub(super) fn check_preferred(name: &str, dtype: DType, preferred: DType) -> Result<()> {
     let fits = match dtype {
         DType::Bool => true,

@@ -1,7 +1,7 @@
 //! Elementwise operations: unary, binary, comparison, selection.
 //!
-//! Operands of several-operand operations have equal shapes, or are scalars, which stand for every element: that keeps
-//! scalar constants scalar. All other broadcasting is a `broadcast_in_dim` of its own.
+//! The operands of one operation have equal shapes, or are scalars, which broadcast, so that scalar constants stay scalar. All other
+//! broadcasting is a separate `broadcast_in_dim`.
 
 use super::kinds::kinds;
 use super::rules::{Accepts, common_shape, elementwise, same_dtype};
@@ -95,8 +95,8 @@ kinds! {
     }
 }
 
-/// `select_n which case_0 case_1 ..`: the element of the case that `which` (bool or i32) numbers. An index out of range
-/// is clamped.
+/// `select_n which case_0 case_1 ..`: for each element, the case whose number `which` (bool or i32) gives. An index out of range is
+/// clamped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SelectN;
 

@@ -1,12 +1,11 @@
 //! Gather and scatter, with XLA's dimension numbers.
 //!
-//! The last dimension of `indices` is always the index vector. `gather x indices` takes, for each index vector, a slice
-//! of `slice_sizes` of `x` whose start is the vector, component `k` along dimension `start_index_map[k]`. Dimensions
-//! `collapsed_slice_dims` (of size 1 in the slice) are dropped; the others become `offset_dims` of the result.
-//! `operand_batching_dims[k]` of `x` runs with `start_indices_batching_dims[k]` of `indices`, with slice size 1, dropped.
-//! Dimension numbers are increasing but for `start_index_map`, its counterpart of scatter, and
-//! `start_indices_batching_dims`, which are distinct. The array and the indices may be in different memories.
-//! Source: XLA's operation semantics, "Gather" and "Scatter".
+//! The last dimension of `indices` is always the index vector. `gather x indices` takes, for each index vector, a slice of `slice_sizes` of
+//! `x`. The slice starts at the vector, whose component `k` is the start along dimension `start_index_map[k]`. Dimensions
+//! `collapsed_slice_dims` (of size 1 in the slice) are dropped; the others become `offset_dims` of the result. Batching dimension
+//! `operand_batching_dims[k]` of `x` corresponds to `start_indices_batching_dims[k]` of `indices`; it has slice size 1 and is dropped.
+//! Dimension numbers are increasing, except `start_index_map`, its counterpart of scatter, and `start_indices_batching_dims`, which are
+//! distinct. The array and the indices may be in different memories. Source: XLA's operation semantics, "Gather" and "Scatter".
 
 use super::geometry::{alike, distinct_axes, increasing_axes, one_per_dimension, operands, sized, without_axes};
 use super::kinds::kinds;
@@ -18,7 +17,7 @@ use crate::{Aval, Class, Error, ErrorKind, Literal, Result, Shape};
 pub enum IndexMode {
     /// The start is clamped so that the slice fits.
     Clip,
-    /// A gather gives the fill value; a scatter leaves the update out.
+    /// A gather gives the fill value; a scatter drops the update.
     FillOrDrop,
 }
 
@@ -67,8 +66,8 @@ kinds! {
     }
 }
 
-/// `scatter x indices updates`: the mirror image of gather. `update_window_dims` are the dimensions of `updates` that are
-/// slices, `inserted_window_dims` those of `x` that slices lack, `scatter_dims_to_operand_dims` the index map.
+/// `scatter x indices updates`: the reverse of gather. `update_window_dims` are the slice dimensions of `updates`, `inserted_window_dims`
+/// those of `x` that slices lack, and `scatter_dims_to_operand_dims` is the index map.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Scatter {
@@ -79,7 +78,7 @@ pub struct Scatter {
     pub operand_batching_dims: Shape,
     pub scatter_indices_batching_dims: Shape,
     pub mode: IndexMode,
-    /// A promise that no two updates meet; differentiation of `Mul` needs it.
+    /// A promise that no two updates have the same destination; differentiation of `Mul` needs it.
     pub unique_indices: bool,
 }
 
@@ -117,7 +116,7 @@ impl Operation for Gather {
         let window = without_axes(&self.slice_sizes, &dropped);
         let shape = merge_dims(name, "offset_dims", &self.offset_dims, &window, &indices.shape[..indices.rank() - 1])?;
         let out = sized(name, x.with_shape(shape))?;
-        // A slice size of 0 that is dropped would leave elements of the result without a source.
+        // A dropped slice dimension of size 0 would leave elements of the result without a source.
         if out.size() > 0 && dropped.iter().any(|&d| self.slice_sizes[d] == 0) {
             return shape_error(name, format!("elements of the result {out} have no source in {x}"));
         }

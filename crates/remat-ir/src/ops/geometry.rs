@@ -1,18 +1,18 @@
-//! The arithmetic of sizes and axes that the shape rules of several families share; it neither overflows nor panics.
+//! Arithmetic of sizes and axes for the shape rules; it neither overflows nor panics.
 
 use super::rules::{same_dtype, same_memory};
 use super::{Param, ParamMap, shape_error};
 use crate::{Aval, Error, ErrorKind, Result, Shape};
 
-/// The operands, if there are as many as the operation takes.
+/// The operands, if their number is that of the operation.
 pub(crate) fn operands<'a, const N: usize>(name: &str, ins: &'a [Aval]) -> Result<&'a [Aval; N]> {
     super::expect_operands(name, ins, N)?;
     ins.try_into().map_err(|_| Error::new(ErrorKind::Internal, name, "operands were counted wrong"))
 }
 
-/// The aval, if an array of it can be counted and measured: arithmetic with its sizes cannot overflow.
+/// The aval, if the array's elements and bytes can be counted, so that arithmetic with its sizes cannot overflow.
 ///
-/// Dimensions of size 0 do not excuse the others, so that the product may be taken in any order.
+/// Dimensions of size 0 count as 1 here, so that the product may be taken in any order.
 pub(crate) fn sized(name: &str, aval: Aval) -> Result<Aval> {
     let elements = aval.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1) as u64));
     let Some(elements) = elements.filter(|&n| i64::try_from(n).is_ok()) else {
@@ -55,7 +55,7 @@ pub(crate) fn one_per_dimension(name: &str, what: &str, len: usize, aval: &Aval)
     shape_error(name, format!("{what} has {len} entries and {aval} has {} dimensions", aval.rank()))
 }
 
-/// Fails unless two operands have one dtype and are in one memory space.
+/// Fails unless two operands have the same dtype and memory space.
 pub(crate) fn alike(name: &str, a: &Aval, b: &Aval) -> Result<()> {
     let pair = [a.clone(), b.clone()];
     same_dtype(name, &pair)?;

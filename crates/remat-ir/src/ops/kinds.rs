@@ -1,4 +1,4 @@
-//! Tables of the kinds of an operation: one row has all that is known of a kind.
+//! Tables of the kinds of an operation: one row for each kind.
 
 /// Makes an enum from rows of variant, printed name, accepted dtypes and, for elementwise operations, class; with `ALL`,
 /// `name`, `named`, `takes` and `class` made from the same rows, so that a kind cannot be missing in one of them.

@@ -8,13 +8,12 @@ use crate::{
     Reduce, ReduceKind, Result, SelectN, Unary,
 };
 
-/// `cross_entropy_tangent logits labels logsumexp tangent`: the tangent of `logsumexp(logits) - logits[label]` along the
-/// last dimension, which is linear in the tangent of the logits: its sum, weighted by the probabilities less one at the
-/// label.
+/// `cross_entropy_tangent logits labels logsumexp tangent`: the tangent of `logsumexp(logits) - logits[label]` along the last dimension,
+/// which is linear in the tangent of the logits: the sum of that tangent, weighted by the probabilities minus one at the label.
 ///
-/// It is one operation so that the probabilities, which it computes from the logits and the logarithms of their sums of
-/// exponentials, are not residuals under any policy. Logits and tangent are floats `[.., classes]`, labels `[..]` are i32 or
-/// i64, one out of range being no class, and the logarithms are f32 `[..]`, or f64 for f64, as is the result.
+/// It is one operation so that the probabilities, which it computes from the logits and the logsumexp, are not residuals under any policy.
+/// Logits and tangent are floats `[.., classes]`. Labels are i32 or i64, `[..]`; a label out of range is no class. The logsumexp and the
+/// result are f32 `[..]`, or f64 for f64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyTangent;
 
@@ -79,8 +78,7 @@ impl CrossEntropyTangent {
         Ok(b.finish(vec![sum]))
     }
 
-    /// The factors of the elements of the tangent: the probabilities less one at the label. `known` are the
-    /// operands without the tangent.
+    /// The factors of the elements of the tangent: the probabilities minus one at the label. `known` are the operands without the tangent.
     ///
     /// # Errors
     /// If the operation does not take these operands.

@@ -1,11 +1,11 @@
-//! Identities that mean something to a transformation or an engine.
+//! Identities with a meaning for a transformation or an engine.
 
 use std::sync::Arc;
 
 use super::{Operation, Param, ParamMap, Params, expect_operands};
 use crate::{Aval, Class, MemorySpace, Result};
 
-/// The operand, with a name that checkpoint policies see.
+/// The operand, with a name for checkpoint policies.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Name {
@@ -16,13 +16,14 @@ pub struct Name {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StopGradient;
 
-/// All operands, as values that are available once all operands are computed, as in JAX and StableHLO: an equation that reads a
-/// result, itself or through others, runs after the equations that compute the operands. No equation is merged with one on the
-/// other side of the barrier, so that a value that is computed again behind it stays a computation of its own. Equations that read
-/// no result are not ordered, and the results have the same bits with and without the barrier.
+/// An optimization barrier: returns all operands, available once all operands are computed, as in JAX and StableHLO. An equation that reads
+/// a result, directly or through others, runs after the equations that compute the operands. No equation is merged with one on the other
+/// side of the barrier, so that a recomputation behind it stays separate. Equations that read no result are not ordered, and the results
+/// have the same bits with and without the barrier.
 ///
-/// A barrier of one operand is only against merging, since its readers run after the operand in any case: an engine may compute
-/// the operand and its readers in one loop, and equal equations of this loop once. Partial evaluation writes such barriers, which cost no memory.
+/// A barrier of one operand only prevents merging, since its readers run after the operand in any case: an engine may compute the operand
+/// and its readers in one loop, and compute equal equations of this loop once. Partial evaluation writes such barriers, which cost no
+/// memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OptimizationBarrier;
 

@@ -1,9 +1,9 @@
 //! The closed set of operations.
 //!
-//! The whole list is on this page: an [`Op`] is a first-order operation ([`Prim`]) or one with jaxprs in its parameters
-//! ([`Call`]). Each variant is a small struct of parameters in the file of its family, with its name, its shape rule
-//! ([`Operation::infer`]) and its text form ([`Operation::params`]). The calculus of each (jvp, transpose, vmap) is in the
-//! crate `remat`; how each runs is in the engines.
+//! The whole list is on this page: an [`Op`] is a first-order operation ([`Prim`]) or one with jaxprs in its parameters ([`Call`]). Each
+//! variant is a small struct of parameters in the file of its family, with its name, its shape rule ([`Operation::infer`]) and its text
+//! form ([`Operation::params`]). The derivative rules of each (jvp, transpose) and its `vmap` rule are in the crate `remat`; its
+//! implementations are in the engines.
 
 mod attention;
 mod class;
@@ -58,7 +58,7 @@ pub use window::{ArgReduceWindow, ReduceWindow, Window, WindowKind};
 use crate::{Aval, Error, ErrorKind, Jaxpr, Result};
 use std::sync::Arc;
 
-/// What every operation can say of itself.
+/// The properties of every operation.
 pub trait Operation: Clone + Into<Op> {
     /// The name that programs print.
     fn name(&self) -> &'static str;
@@ -75,21 +75,21 @@ pub trait Operation: Clone + Into<Op> {
     /// The parameters, in the order in which programs print them.
     fn params(&self) -> Params;
 
-    /// The program of other operations that the operation is short for, if it has one, for operands of these avals. The
-    /// evaluator runs it, and an engine without a kernel can inline it.
+    /// The definition of the operation for operands of these avals: a program of other operations that computes the same, if there is one.
+    /// The evaluator runs it, and an engine without a kernel can inline it.
     fn definition(&self, _ins: &[Aval]) -> Option<Result<Jaxpr>> {
         None
     }
 
-    /// The operation that programs print with this name and these parameters, or `None` if the name is another family's.
+    /// The operation that programs print with this name and these parameters, or `None` if the name belongs to another family.
     ///
     /// # Errors
     /// If the name is this family's and a parameter is missing, unknown or malformed.
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>>;
 }
 
-/// Passes the list of first-order operations to a macro: `Unary, .., Slice as Arc<Slice>, ..`. It is the only such list;
-/// what has to exist for every operation, such as its rules, is made from it.
+/// Passes the list of first-order operations to a macro: `Unary, .., Slice as Arc<Slice>, ..`. It is the only such list: everything that
+/// every operation must have, such as its rules, is generated from it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_prims {
@@ -111,7 +111,7 @@ macro_rules! with_prims {
     };
 }
 
-/// Makes the enum of a group of operations and what it delegates to them.
+/// Defines the enum of a group of operations and the methods that it delegates to them.
 macro_rules! operations {
     ($(#[$doc:meta])* $group:ident { $($variant:ident $(as $shared:ty)?,)* }) => {
         $(#[$doc])*
@@ -178,9 +178,8 @@ macro_rules! operations {
 macro_rules! prims {
     ($($list:tt)*) => {
         operations! {
-            /// The first-order operations, or primitives: those without jaxprs in their parameters. The ones with many
-            /// parameters are shared, since programs are copied a lot: an equation stays small, and a copy of it allocates
-            /// nothing.
+            /// The first-order operations, or primitives: those without jaxprs in their parameters. Those with many parameters are shared,
+            /// since programs are copied a lot: an equation stays small, and copying it allocates nothing.
             ///
             /// ```
             /// use remat_ir::{Op, Operation, Prim, Unary};
@@ -196,8 +195,8 @@ macro_rules! prims {
 with_prims!(prims);
 
 operations! {
-    /// The operations with jaxprs in their parameters: calls, regions, loops, branches, and functions with rules of their
-    /// own. Their rules are the transformations applied to these jaxprs.
+    /// The operations with jaxprs in their parameters: calls, regions, loops, branches, and functions with their own rules. Transformations
+    /// apply to these jaxprs.
     ///
     /// ```
     /// use remat_ir::{Call, Jaxpr, Jit, Op};
@@ -260,7 +259,7 @@ impl Op {
         }
     }
 
-    /// The program of other operations that the operation is short for, if it has one, for operands of these avals.
+    /// The definition of the operation for operands of these avals: a program of other operations that computes the same, if there is one.
     ///
     /// ```
     /// use remat_ir::{Aval, CrossEntropyTangent, DType, Op, Unary};

@@ -1,4 +1,4 @@
-//! The text form of parameters: one small data model between the printer, the parser and the operations.
+//! The text form of parameters: a small data model that the printer, the parser and the operations share.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Param {
     Bool(bool),
     /// An integer.
     Int(i64),
-    /// A bare word, such as a mode, or a quoted string where it is not a word.
+    /// A bare word, such as a mode, or a quoted string if it is not an identifier.
     Word(Arc<str>),
     /// A dtype by its long name.
     DType(DType),
@@ -28,8 +28,8 @@ pub enum Param {
     Tuple(Vec<Param>),
     /// `[a, b]`.
     List(Vec<Param>),
-    /// A program. The parameter's name ends in `jaxpr`, or is `branches` for a tuple of programs: by that the parser
-    /// tells the name of a program from a word.
+    /// A program. The parameter's name ends in `jaxpr`, or is `branches` for a tuple of programs. By this the parser distinguishes the name
+    /// of a program from a word.
     Jaxpr(Arc<Jaxpr>),
     /// A checkpoint policy. The parameter's name is `policy`.
     Policy(Arc<Policy>),
@@ -58,10 +58,10 @@ impl Param {
     }
 }
 
-/// The parameters of one equation as they were read from text, taken out by name.
+/// The parameters of one equation as read from text, which are taken out by name.
 ///
-/// Each getter fails with a message that names the operation and the parameter if it is missing or of another kind;
-/// [`ParamMap::finish`] fails if one was left over.
+/// Each getter fails if the parameter is missing or of another kind, with a message that names the operation and the parameter.
+/// [`ParamMap::finish`] fails if a parameter is left.
 #[derive(Debug)]
 pub struct ParamMap<'a> {
     operation: &'a str,
@@ -172,7 +172,7 @@ impl<'a> ParamMap<'a> {
     /// Fails if a parameter was not taken.
     ///
     /// # Errors
-    /// Names the first one left.
+    /// Names the first parameter that is left.
     pub fn finish(&self) -> Result<()> {
         match self.params.borrow().first() {
             Some((name, _)) => Err(self.error(name, "is unknown")),
@@ -181,7 +181,7 @@ impl<'a> ParamMap<'a> {
     }
 }
 
-/// A word as programs print it: bare where it is an identifier that means nothing else, and quoted otherwise.
+/// A word as programs print it: bare if it is an identifier without another meaning, and quoted otherwise.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {

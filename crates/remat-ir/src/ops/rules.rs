@@ -1,4 +1,4 @@
-//! Parts of shape rules that several families share: sets of dtypes, scalars that stand for every element, axes.
+//! Shared parts of shape rules: sets of dtypes, scalars that broadcast, axes.
 
 use super::{expect_operands, shape_error};
 use crate::{Aval, DType, Error, ErrorKind, Result};
@@ -10,11 +10,11 @@ pub(super) enum Accepts {
     Any,
     /// Integers and floats.
     Numeric,
-    /// Integers with a sign and floats.
+    /// Signed integers and floats.
     Signed,
     /// Floats.
     Floats,
-    /// Integers with or without a sign.
+    /// Signed and unsigned integers.
     Integers,
     /// Bool and integers.
     Bits,
@@ -51,18 +51,18 @@ impl Accepts {
     }
 }
 
-/// Fails unless all operands have one dtype; the message has the conversion to write.
+/// Fails unless all operands have the same dtype; the message contains the conversion to write.
 pub(super) fn same_dtype(name: &str, ins: &[Aval]) -> Result<()> {
     let Some((first, rest)) = ins.split_first() else { return Ok(()) };
     let Some(other) = rest.iter().find(|a| a.dtype != first.dtype) else { return Ok(()) };
-    // The conversion that loses least: to the float, else to the wider one.
+    // The conversion that loses least: to a float, else to the wider dtype.
     let rank = |d: DType| (d.is_float(), d.is_integer(), d.size(), d.is_signed());
     let wider = if rank(other.dtype) > rank(first.dtype) { other.dtype } else { first.dtype };
     let message = format!("{first} and {other} have different dtypes; convert one with .to_dtype(DType::{wider:?})");
     Err(Error::new(ErrorKind::DType, name, message))
 }
 
-/// Fails unless all operands are in one memory space.
+/// Fails unless all operands are in the same memory space.
 pub(super) fn same_memory(name: &str, ins: &[Aval]) -> Result<()> {
     let Some((first, rest)) = ins.split_first() else { return Ok(()) };
     match rest.iter().find(|a| a.memory != first.memory) {
@@ -71,8 +71,8 @@ pub(super) fn same_memory(name: &str, ins: &[Aval]) -> Result<()> {
     }
 }
 
-/// The aval with the shape that the operands have in common, scalars standing for every element, and the dtype and
-/// memory of the first operand. Dtypes are not compared.
+/// The aval with the common shape of the operands, where scalars broadcast, and the dtype and memory of the first operand. Dtypes are not
+/// compared.
 pub(super) fn common_shape(name: &str, ins: &[Aval]) -> Result<Aval> {
     same_memory(name, ins)?;
     let Some(first) = ins.first() else { return shape_error(name, "takes at least one operand") };

@@ -310,7 +310,7 @@ impl Operation for Pad {
         one_per_dimension(name, "padding_config", self.config.len(), x)?;
         let mut out = x.clone();
         for (d, &(low, high, interior)) in self.config.iter().enumerate() {
-            // One more, because an interior padding of 0 is fine.
+            // One more, because an interior padding of 0 is allowed.
             positive_steps(name, "padding_config", &[interior.saturating_add(1)])?;
             let size = padded_size(x.shape[d], low, high, interior);
             if size < 0 {

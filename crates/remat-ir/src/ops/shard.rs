@@ -1,4 +1,4 @@
-//! Programs on meshes: the body of a `shard_map` computes on one shard, and a constraint says how a value is cut.
+//! Programs on meshes: a `shard_map`, whose body computes on one shard, and a constraint on how a value is cut.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use super::control::expect_avals;
 use super::{Operation, Param, ParamMap, Params, expect_operands};
 use crate::{Aval, Class, Cut, Error, ErrorKind, Jaxpr, Mesh, PartitionSpec, Result, Sharding};
 
-/// A program on every device of a mesh. Operands are cut into shards, of which each device has one; the body computes on them, and
-/// its collectives communicate along the axes of the mesh. The shards of the results are put together; along an axis that the spec
-/// of a result does not name, all shards are equal, and the first is taken.
+/// A program on every device of a mesh. Operands are cut into shards, one for each device. The body computes on them, and its collectives
+/// communicate along the axes of the mesh. The shards of the results are joined. Along an axis that the spec of a result does not name, all
+/// shards must be equal, and the first is taken.
 ///
-/// The mesh may be some axes of a larger one, `within`. Along the others an engine cuts the values of the body as it likes, as it does
-/// outside of a `shard_map`: what the program means does not depend on them. A `shard_map` in the body may have these axes.
+/// The mesh may be some axes of a larger one, `within`. Along the other axes an engine may cut the values of the body in any way, as it
+/// does outside of a `shard_map`: the meaning of the program does not depend on them. A `shard_map` in the body may use these axes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ShardMap {
@@ -19,13 +19,13 @@ pub struct ShardMap {
     pub mesh: Arc<Mesh>,
     /// How each operand is cut.
     pub in_specs: Vec<PartitionSpec>,
-    /// How each result is put together.
+    /// How the shards of each result are joined.
     pub out_specs: Vec<PartitionSpec>,
-    /// All devices, where the mesh has some of the axes alone.
+    /// The mesh of all devices, if this mesh has only some of its axes.
     pub within: Option<Arc<Mesh>>,
 }
 
-/// The operand, which is to be cut over devices in this way. It is an identity: what it says is for engines with several devices.
+/// The operand, to be cut over devices in this way. It is an identity, and only engines with several devices use it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ShardingConstraint {
@@ -33,7 +33,7 @@ pub struct ShardingConstraint {
 }
 
 impl ShardMap {
-    /// The mesh of all devices, of which [`ShardMap::mesh`] has all axes or some.
+    /// The mesh of all devices; [`ShardMap::mesh`] has all or some of its axes.
     pub fn devices(&self) -> &Arc<Mesh> {
         self.within.as_ref().unwrap_or(&self.mesh)
     }

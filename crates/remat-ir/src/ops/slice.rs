@@ -135,8 +135,8 @@ impl Operation for DynamicUpdateSlice {
     }
 }
 
-/// Fails unless there is one integer scalar per dimension, all of one dtype. They may be in any memory: a block of an
-/// array in host memory is found by an index that the device has computed.
+/// Fails unless there is one integer scalar per dimension, all of one dtype. They may be in any memory: the start of a block in host memory
+/// may be computed on the device.
 fn check_starts(name: &str, x: &Aval, starts: &[Aval]) -> Result<()> {
     if starts.len() != x.rank() {
         let message = format!("{x} has {} dimensions and {} starts were given", x.rank(), starts.len());

@@ -4,8 +4,8 @@ use super::rules::{check_axis, same_memory};
 use super::{Operation, Param, ParamMap, Params, expect_operands, shape_error};
 use crate::{Aval, Class, DType, Error, ErrorKind, Result};
 
-/// Sorts operands of one shape together along an axis, ascending and lexicographic by the first `num_keys` of them.
-/// Floats are in total order but for zeros, which are equal, and NaNs, which are equal and last.
+/// Sorts operands of one shape together along an axis, ascending and lexicographic by the first `num_keys` of them. Floats are in total
+/// order, except that zeros are equal, and NaNs are equal and last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Sort {

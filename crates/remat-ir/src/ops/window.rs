@@ -36,8 +36,8 @@ pub struct ReduceWindow {
     pub window: Window,
 }
 
-/// For every window the row-major position in the whole operand of its first maximum or minimum, or -1 if the window holds padding
-/// only. A NaN is extreme. The derivative of max pooling is a gather of these.
+/// For every window, the row-major position in the whole operand of its first maximum or minimum, or -1 if the window holds only padding. A
+/// NaN is a maximum and a minimum. The derivative of max pooling is a gather of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ArgReduceWindow {

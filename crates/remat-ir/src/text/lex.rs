@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result};
 pub(super) enum Token<'t> {
     /// An identifier.
     Word(&'t str),
-    /// Digits with what may follow or precede them in a number: `-1.5e-7`, `0x7fc00001`, `-inf`.
+    /// A number with its signs and letters: `-1.5e-7`, `0x7fc00001`, `-inf`.
     Number(&'t str),
     /// A quoted text without its quotes.
     Text(String),
@@ -31,7 +31,7 @@ impl std::fmt::Display for Token<'_> {
 /// The tokens with the byte at which each begins; the last one is [`Token::End`].
 ///
 /// # Errors
-/// At a character that begins no token, and at a string that does not end or has an unknown escape.
+/// At a character that begins no token, and at a string without an end or with an unknown escape.
 pub(super) fn lex(text: &str) -> Result<Vec<(Token<'_>, usize)>> {
     let mut tokens = Vec::new();
     let mut rest = text;

@@ -13,11 +13,11 @@
 //!          | "(" [value {"," value} [","]] ")" | "[" [value {"," value} [","]] "]" | "(" {jaxpr | NAME} ")"
 //! ```
 //!
-//! The binders before the first `;` are the constants of a closed program. White space separates and means nothing more;
-//! `#` begins a comment that ends with its line. A program that is used more than once is bound ahead by `let`. The
-//! words `in`, `let`, `lambda`, `nan` and `inf` are never printed as names of variables.
+//! The binders before the first `;` are the constants of a closed program. White space only separates tokens, and `#` begins a comment up
+//! to the end of the line. A program that is used more than once is bound before by `let`. The words `in`, `let`, `lambda`, `nan` and `inf`
+//! are never printed as names of variables.
 //!
-//! Deliberately absent: the values of constants.
+//! The values of constants are not printed.
 
 mod lex;
 mod parse;

@@ -11,11 +11,11 @@ use crate::{
     VarMap, Vars,
 };
 
-/// How deep programs, tuples and policies may nest in text: deeper nesting would exhaust the stack.
+/// How deep programs, tuples and policies may nest in text. Deeper nesting would overflow the stack.
 const MAX_DEPTH: usize = 200;
 
 impl Jaxpr {
-    /// Reads a program. Constants, which stand before the semicolon, become the first inputs.
+    /// Parses a program. Constants, which come before the semicolon, become the first inputs.
     ///
     /// ```
     /// use remat_ir::Jaxpr;
@@ -33,7 +33,7 @@ impl Jaxpr {
         Ok(Jaxpr::parse_closed(text)?.0)
     }
 
-    /// Reads a program as [`Jaxpr::parse`] does, and gives how many of its first inputs are constants.
+    /// Parses a program as [`Jaxpr::parse`] does, and returns how many of its first inputs are constants.
     ///
     /// # Errors
     /// As [`Jaxpr::parse`].
@@ -41,8 +41,7 @@ impl Jaxpr {
         Parser::new(text)?.program()
     }
 
-    /// Reads a program that may break the rules, with the avals that are written: [`check`](crate::check()) tells all
-    /// of its faults.
+    /// Parses a program that may break the rules, with the avals as written; [`check`](crate::check()) reports all of its faults.
     ///
     /// # Errors
     /// If the text does not have the form of a program, or a variable is never defined.
@@ -68,16 +67,16 @@ pub(super) struct Parser<'t> {
     depth: usize,
     /// Whether equations are checked as they are read.
     checks: bool,
-    /// The programs that were bound ahead.
+    /// The programs bound by `let` before.
     shared: HashMap<&'t str, Arc<Jaxpr>>,
 }
 
-/// A program while it is read.
+/// The state of a program while it is parsed.
 #[derive(Default)]
 struct Scope<'t> {
     jaxpr: Jaxpr,
     vars: HashMap<&'t str, Var>,
-    /// For each variable that was used before it is defined the token that first uses it.
+    /// For each variable that was used before its definition, the token of the first use.
     undefined: VarMap<Option<usize>>,
 }
 
@@ -168,7 +167,7 @@ impl<'t> Parser<'t> {
         Ok(items)
     }
 
-    /// Reads something that may nest.
+    /// Parses something that may nest.
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_DEPTH {
             return Err(self.error(self.at, format!("nested deeper than {MAX_DEPTH}")));
@@ -329,7 +328,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// A variable or a literal, or `None` where neither comes next: a word before a colon begins the next equation.
+    /// A variable or a literal, or `None` if neither comes next: a word before a colon begins the next equation.
     fn atom(&mut self, scope: &mut Scope<'t>) -> Result<Option<Atom>> {
         if self.is_literal() {
             return Ok(Some(Atom::Lit(self.literal()?)));
@@ -352,7 +351,7 @@ impl<'t> Parser<'t> {
         Ok(Some(Atom::Var(var)))
     }
 
-    /// Whether a literal comes next: a number with a dtype, or a word for a value with a dtype.
+    /// Whether a literal comes next: a number with a dtype, or a word for a value, with a dtype.
     fn is_literal(&self) -> bool {
         let next = self.peek_at(1);
         match self.peek() {
@@ -439,7 +438,7 @@ impl<'t> Parser<'t> {
         Ok(params)
     }
 
-    /// A program, the name of one that was bound ahead, or `None`.
+    /// A program, the name of one that was bound before, or `None`.
     fn shared_jaxpr(&mut self) -> Result<Param> {
         if self.is_mark('{') {
             return self.nested(|p| Ok(Param::Jaxpr(Arc::new(p.body()?))));
@@ -498,14 +497,14 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// A variable where it is defined.
+/// The definition of a variable.
 struct Binder<'t> {
     token: usize,
     name: &'t str,
     aval: Aval,
 }
 
-/// The literal that is written like this, if the dtype has it: integers have to fit, floats are rounded.
+/// The literal with this text, if the dtype has it: integers must fit, floats are rounded.
 fn literal(dtype: DType, text: &str) -> Option<Literal> {
     if dtype == DType::Bool {
         return match text {

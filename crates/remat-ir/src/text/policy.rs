@@ -1,8 +1,8 @@
 //! The text form of checkpoint policies.
 //!
-//! There is one syntax for programs, command lines, configuration files and messages: a policy is written as it prints,
-//! `Or(Names(attn, mlp), Dots)`. The words are those of [`Policy`]'s variants, read in any case and with or without
-//! underscores; JAX's names for the same policies are read too.
+//! Programs, command lines, configuration files and messages use the same syntax: a policy is written as it prints, `Or(Names(attn, mlp),
+//! Dots)`. The words are the variants of [`Policy`], in any case and with or without underscores. JAX's names for the same policies are
+//! accepted too.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::lex::Token;
 use super::parse::Parser;
 use crate::{Error, MemorySpace, Policy, Result, did_you_mean};
 
-/// What follows the word of a policy.
+/// The arguments after the word of a policy.
 #[derive(Clone, Copy)]
 enum Form {
     Plain(fn() -> Policy),
@@ -24,7 +24,7 @@ enum Form {
     Custom,
 }
 
-/// The word that prints, JAX's names (`jax.checkpoint_policies`), and what follows.
+/// The word that prints, JAX's names (`jax.checkpoint_policies`), and the form of the arguments.
 const POLICIES: [(&str, &[&str], Form); 14] = [
     ("Nothing", &["nothing_saveable"], Form::Plain(|| Policy::Nothing)),
     ("Everything", &["everything_saveable"], Form::Plain(|| Policy::Everything)),
@@ -46,8 +46,8 @@ const POLICIES: [(&str, &[&str], Form); 14] = [
     ("Custom", &[], Form::Custom),
 ];
 
-/// Reads what [`Display`](std::fmt::Display) prints, in any case and with or without underscores, and JAX's names for the
-/// same policies. Of a callable there is the name only.
+/// Parses what [`Display`](std::fmt::Display) prints, in any case and with or without underscores, and JAX's names for the same policies. A
+/// parsed callable has only its name.
 ///
 /// ```
 /// use remat_ir::Policy;
@@ -62,9 +62,8 @@ const POLICIES: [(&str, &[&str], Form); 14] = [
 /// ```
 ///
 /// # Errors
-/// With line and column, at an unknown word, which gets the nearest known one, and where names or arguments are missing.
-/// `None` is an error: in JAX it is the policy that saves nothing, and elsewhere it means no checkpoint. (Programs are read
-/// with JAX's meaning.)
+/// With line and column, at an unknown word, with the most similar known one, and where names or arguments are missing. `None` is an error:
+/// in JAX it is the policy that saves nothing, elsewhere it means no checkpoint. (In programs it has JAX's meaning.)
 impl FromStr for Policy {
     type Err = Error;
 
@@ -83,7 +82,7 @@ impl FromStr for Policy {
 
 pub(super) fn policy(p: &mut Parser<'_>) -> Result<Policy> {
     let Token::Word(word) = *p.peek() else { return Err(p.expected("a policy")) };
-    // JAX prints the default of `jax.checkpoint` so, in programs.
+    // In programs, JAX prints the default of `jax.checkpoint` this way.
     if word == "None" {
         p.advance();
         return Ok(Policy::Nothing);
@@ -165,7 +164,7 @@ fn name(p: &mut Parser<'_>) -> Result<Arc<str>> {
     Ok(name)
 }
 
-/// The memory space that values are offloaded to. JAX writes the one that they come from before it.
+/// The memory space to which values are offloaded. JAX writes the space from which they come before it.
 fn destination(p: &mut Parser<'_>) -> Result<MemorySpace> {
     let first = memory(p)?;
     if *p.peek() == Token::Mark(',') {

@@ -1,8 +1,8 @@
 //! The printer.
 //!
-//! The layout is that of JAX's own printer, which is Lindig's "Strictly Pretty": a group goes on one line if it fits and
-//! breaks everywhere if it does not. Here an attempt to print a group on one line writes into the output and is cut off
-//! when it passes the width, so that printing takes linear time and no document is built.
+//! The layout is that of JAX's own printer, Lindig's "Strictly Pretty": a group goes on one line if it fits, and otherwise breaks
+//! everywhere. Here an attempt to print a group on one line writes to the output, and is rolled back when it exceeds the width. So printing
+//! takes linear time and no document is built.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
@@ -14,7 +14,7 @@ use crate::{Atom, Call, ClosedJaxpr, Eqn, Jaxpr, Loc, Op, Param, Scope, Var};
 /// How a program prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PrintOptions {
-    /// The length that lines have at most, where they can be broken. JAX's is 80.
+    /// The maximal length of lines, where they can be broken. JAX's is 80.
     pub width: usize,
     /// Whether each equation is followed by a comment with the user's line and scope: `# src/model.rs:12:9 (loss)`.
     pub locations: bool,
@@ -53,7 +53,7 @@ impl fmt::Display for Jaxpr {
     }
 }
 
-/// The name and the parameters on one line, but for programs.
+/// The name and the parameters on one line, without parameters that are programs.
 ///
 /// ```
 /// use remat_ir::{Cumulative, CumulativeKind, Op};
@@ -79,7 +79,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Prints the constants before the semicolon, and not their values.
+/// Prints the constants before the semicolon, without their values.
 impl fmt::Display for ClosedJaxpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options = PrintOptions { num_consts: self.consts.len(), ..PrintOptions::default() };
@@ -98,7 +98,7 @@ pub enum Part {
     Outputs,
 }
 
-/// Remarks to print inside of a program.
+/// Remarks to print in a program.
 pub(crate) trait Notes {
     /// The remarks about a part of a body, given the names that the program prints.
     fn notes(&self, body: *const Jaxpr, part: Part, name: &mut dyn FnMut(Var) -> String) -> Vec<String>;
@@ -159,7 +159,7 @@ impl<'a> Printer<'a> {
         self.out
     }
 
-    /// Text and a program at the beginning of a line.
+    /// Prints text and a program at the beginning of a line.
     fn whole(&mut self, before: &str, jaxpr: &Jaxpr, num_consts: usize) {
         self.out.push_str(before);
         // Only an attempt at one line can overflow, and this is not one.
@@ -218,10 +218,10 @@ impl<'a> Printer<'a> {
             self.out.push_str(name);
             return self.fits();
         }
-        // A comment needs the end of a line.
+        // A comment ends its line.
         let has_comments = self.options.locations || self.notes.is_some();
         self.group(mode, |p, mode| {
-            // An equation takes no less than eight characters: this keeps failing attempts from numbering variables.
+            // An equation takes at least eight characters. This keeps attempts that will fail from numbering variables.
             let room = p.limit.saturating_sub(p.out.len()) / 8;
             if mode == Mode::Flat && (has_comments || jaxpr.eqns.len() > room) {
                 return Err(Overflow);
@@ -411,7 +411,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A comment; where the text would end the line it has a space.
+    /// A comment, or a space if the text ends the line anyway.
     fn comment(&mut self, mark: &str, text: &str) {
         self.out.push_str(mark);
         self.out.extend(text.chars().map(|c| if c == '\n' || c == '\r' { ' ' } else { c }));
@@ -421,7 +421,7 @@ impl<'a> Printer<'a> {
 /// The variables of a program while it is printed.
 struct Frame<'j> {
     jaxpr: &'j Jaxpr,
-    /// The number that a variable's name spells.
+    /// The number from which a variable's name is made.
     numbers: Vec<Option<u32>>,
     used: Vec<bool>,
 }
@@ -437,7 +437,7 @@ impl<'j> Frame<'j> {
         Frame { jaxpr, numbers: vec![None; jaxpr.avals.len()], used }
     }
 
-    /// Whether the variable has to have a name.
+    /// Whether the variable needs a name.
     fn is_used(&self, var: Var) -> bool {
         self.used.get(var.index()) != Some(&false)
     }
@@ -458,7 +458,7 @@ impl<'j> Frame<'j> {
     }
 }
 
-/// Words that are never a variable's name, so that neither reader nor parser takes them for one.
+/// Words that are never a variable's name, so that neither a reader nor the parser mistakes them.
 const RESERVED: [&str; 5] = ["in", "inf", "lambda", "let", "nan"];
 
 /// A number in base 26 with the digits a to z.

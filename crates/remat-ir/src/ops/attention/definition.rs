@@ -1,11 +1,11 @@
-//! What attention and its derivatives mean: programs of other operations.
+//! The definitions of attention and its derivatives: programs of other operations.
 //!
-//! The derivatives compute the weights again from the scores and their logarithms of sums of exponentials, as
-//! FlashAttention does (Dao et al., 2022), so that the definitions say what a kernel computes tile by tile.
+//! The derivatives compute the weights again from the scores and the logsumexp, as FlashAttention does (Dao et al., 2022), so that the
+//! definitions say what a kernel computes tile by tile.
 //!
-//! Everything is computed in f32, or f64, but for the operands of products, which are rounded to the dtype of the attention: matrix
-//! units multiply that dtype, and what is multiplied, arrays of the size of the scores, takes half of the memory. The sums of
-//! products are wide again, and so are those of exponentials, which are of the weights before they are rounded.
+//! Everything is computed in f32, or f64, except the operands of products, which are rounded to the dtype of the attention. Matrix units
+//! multiply that dtype, and operands of the size of the scores take half of the memory. The sums of products are wide again, and so are
+//! those of exponentials, which are sums of the weights before they are rounded.
 
 use super::{
     AttentionOperands, AttentionSizes, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent,
@@ -36,7 +36,7 @@ impl DotProductAttention {
         let (mut w, atoms) = Writer::new(self, ins);
         let operands = self.operands(&atoms);
         let scores = w.scores(operands)?;
-        // A row without any key has a maximum of negative infinity, and nothing is subtracted from its scores.
+        // A row without keys has a maximum of negative infinity; then 0 is subtracted from its scores.
         let largest = w.reduce(ReduceKind::Max, scores, &[KEYS])?;
         let largest = w.finite_or_zero(largest)?;
         let wide = w.per_query(largest)?;
@@ -45,7 +45,7 @@ impl DotProductAttention {
         let sum = w.reduce(ReduceKind::Sum, powers, &[KEYS])?;
         let log = w.unary(Unary::Log, sum)?;
         let logsumexp = w.binary(Binary::Add, log, largest)?;
-        // The sum is at least 1 in a row that has keys, and 0 in one that has none.
+        // The sum is at least 1 in a row that has keys, and 0 in a row without keys.
         let one = w.constant(1.0);
         let divisor = w.binary(Binary::Max, sum, one)?;
         let divisor = w.per_query(divisor)?;
@@ -166,7 +166,7 @@ struct Writer {
     sizes: AttentionSizes,
     /// The dtype of the operands of products, that of the attention.
     operands: DType,
-    /// The dtype that everything else is computed in.
+    /// The dtype in which everything else is computed.
     dtype: DType,
 }
 
@@ -203,14 +203,14 @@ impl Writer {
         Ok(scores)
     }
 
-    /// The weights, from the scores and the logarithms of their sums of exponentials, rounded as they are where they are multiplied.
+    /// The weights, from the scores and the logsumexp, rounded as the operands of products are.
     fn weights(&mut self, operands: AttentionOperands<'_, Atom>, logsumexp: Atom) -> Result<Atom> {
         let scores = self.scores(operands)?;
         let shift = self.finite_or_zero(logsumexp)?;
         let shift = self.per_query(shift)?;
         let shifted = self.binary(Binary::Sub, scores, shift)?;
         let weights = self.unary(Unary::Exp, shifted)?;
-        // The scores, which are twice as large, need not live on for the second reader of the weights.
+        // The scores take twice the bytes. With the rounded weights they need not stay live for the second reader.
         let rounded = self.convert(weights, self.operands)?;
         self.wide(rounded)
     }
@@ -273,7 +273,7 @@ impl Writer {
         self.b.emit1(op.into(), &[x, y])
     }
 
-    /// A bias repeated to the shape of the scores.
+    /// A bias broadcast to the shape of the scores.
     fn spread(&mut self, bias: Atom) -> Result<Atom> {
         let bias = self.wide(bias)?;
         self.broadcast(bias, &self.sizes.scores(), &[0, 1, QUERIES, KEYS])

@@ -1,8 +1,8 @@
-//! Attention: softmax of scaled products of queries and keys, applied to values, and the two halves of its derivative.
+//! Attention: softmax of scaled products of queries and keys, applied to values, and the operations of its derivative.
 //!
-//! Each of the three is one operation, so that a policy sees queries, keys, values and results and never the matrix of
-//! scores, and an engine can compute them tile by tile without holding that matrix. Each also has a `definition`: a
-//! program of other operations that means the same.
+//! Each of the three is one operation. So a policy sees queries, keys, values and results but not the matrix of scores, and an engine can
+//! compute them tile by tile without storing that matrix. Each also has a `definition`: a program of other operations that computes the
+//! same.
 
 mod definition;
 
@@ -11,25 +11,24 @@ use super::rules::{Accepts, same_dtype, same_memory};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
 use crate::{Aval, Class, DType, Jaxpr, Literal, Result};
 
-/// `dot_product_attention query key value [bias] [mask]`: each query's mean of the values, weighted by the softmax of its
+/// `dot_product_attention query key value [bias] [mask]`: for each query, the mean of the values weighted by the softmax of the query's
 /// scores.
 ///
-/// Queries are `[batch, queries, heads, features]`, keys `[batch, keys, key heads, features]` and values
-/// `[batch, keys, key heads, value features]`, of one float dtype. The number of heads is a multiple of the number
-/// of key heads, and as many consecutive heads share one. The score of a query and a key is their product times `scale`,
-/// plus the bias. Bias (of the same dtype) and mask (bool) have the shape of the scores,
-/// `[batch, heads, queries, keys]`, or size 1 in some of the dimensions. What the mask forbids, and with `causal`
-/// each key at a later position than the query's, has no weight. Positions are counted from the first one of both.
+/// Queries are `[batch, queries, heads, features]`, keys `[batch, keys, key heads, features]` and values `[batch, keys, key heads, value
+/// features]`, of one float dtype. The number of heads is a multiple of the number of key heads; consecutive heads share a key head. The
+/// score of a query and a key is their product times `scale`, plus the bias. Bias (of the same dtype) and mask (bool) have the shape of the
+/// scores, `[batch, heads, queries, keys]`, or size 1 in some of the dimensions. A key has no weight where the mask is false, or, with
+/// `causal`, where its position is later than the query's. Positions count from the first query and the first key.
 ///
-/// Results: the means, `[batch, queries, heads, value features]` in the dtype of the operands, and the logarithms of the
-/// sums of exponentials of the scores, `[batch, heads, queries]` in f32, or f64 for f64. Everything is computed in that
-/// dtype and rounded once. A query without any key to look at gives zeros and negative infinity; JAX gives it the mean of
-/// all values. Whether a value that is not finite reaches the results from where it has no weight is not specified.
+/// Results: the means, `[batch, queries, heads, value features]` in the dtype of the operands, and the logarithms of the sums of
+/// exponentials of the scores (logsumexp), `[batch, heads, queries]` in f32, or f64 for f64. Everything is computed in that dtype and
+/// rounded once. A query that attends to no key gives zeros and negative infinity; JAX gives the mean of all values. Whether a value that
+/// is not finite and has no weight affects the results is not specified.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DotProductAttention {
-    /// What products are multiplied by: an f64.
+    /// The factor for the products of queries and keys: an f64.
     pub scale: Literal,
-    /// Whether a query attends to keys up to its own position only.
+    /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
     /// Whether there is a bias.
     pub bias: bool,
@@ -39,8 +38,8 @@ pub struct DotProductAttention {
 
 /// The tangents of both results of an attention, linear in the tangents of its operands.
 ///
-/// Operands: those of the attention, its two results, and the tangents of those of query, key, value and bias that have one.
-/// The weights are computed from the scores and the second result.
+/// Operands: those of the attention, its two results, and the tangents of query, key, value and bias, where they have one. The weights are
+/// computed from the scores and the second result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DotProductAttentionTangent {
     /// The attention.
@@ -52,8 +51,8 @@ pub struct DotProductAttentionTangent {
 /// The cotangents of the operands of an attention, linear in the cotangents of its results: the transpose of
 /// [`DotProductAttentionTangent`].
 ///
-/// Operands: those of the attention, its two results, the cotangent of the first result and, if there is one, that of the
-/// second. Results: the cotangents of those of query, key, value and bias that are wanted.
+/// Operands: those of the attention, its two results, the cotangent of the first result and, if there is one, that of the second. Results:
+/// the wanted cotangents of query, key, value and bias.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DotProductAttentionCotangent {
     /// The attention.
@@ -64,7 +63,7 @@ pub struct DotProductAttentionCotangent {
     pub logsumexp: bool,
 }
 
-/// The operands of an attention by their names; `rest` are those that its derivatives take beside them.
+/// The operands of an attention by name; `rest` are the further operands of its derivatives.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "fields are the operands that the text names")]
 pub struct AttentionOperands<'a, T> {
@@ -87,7 +86,7 @@ pub struct AttentionSizes {
     pub keys: usize,
     /// The number of heads.
     pub heads: usize,
-    /// The number of heads of keys and values.
+    /// The number of key heads.
     pub key_heads: usize,
     /// The features of queries and keys.
     pub features: usize,
@@ -96,7 +95,7 @@ pub struct AttentionSizes {
 }
 
 impl AttentionSizes {
-    /// How many heads share one head of keys and values.
+    /// How many heads share a key head.
     pub fn group(&self) -> usize {
         self.heads.checked_div(self.key_heads).unwrap_or(1)
     }
@@ -107,7 +106,7 @@ impl AttentionSizes {
     }
 }
 
-/// What programs call the operands that can be differentiated.
+/// The names in programs of the differentiable operands.
 const NAMES: [&str; 4] = ["query", "key", "value", "bias"];
 
 impl DotProductAttention {

@@ -228,7 +228,7 @@ impl Narrow<'_> {
         round(from, size, width, &mut self.rounded[..POSITIONS * width]);
     }
 
-    /// Packs rows of rounded features, with features contracted, with positions contracted, or both.
+    /// Packs rows of rounded features, once for a contraction of features and once for a contraction of positions.
     fn pack_rounded(&mut self, features: usize, side: Side, by_feature: &mut [f32], by_position: &mut [f32]) {
         let width = row_width(features);
         let elements = &self.rounded[..POSITIONS * width];
