@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic writing of files: they appear complete or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -9,14 +9,14 @@ use tempfile::{Builder, TempDir};
 
 use crate::failure::{cannot, wrong};
 
-/// Slices that are longer than this go to the system as they are.
+/// Longer slices are written without buffering.
 const BUFFER: usize = 1 << 18;
 
-/// Writes a file: `content` into a file of a temporary name in the same folder, which is brought to the disk and then renamed.
+/// Writes a file atomically: writes `content` to a temporary file in the same folder, syncs it to the disk, and renames it.
 ///
 /// # Errors
-/// Those of `content`; if the system does not do it; if there is something at `path` that is not a file. What was at `path` stays, and the
-/// temporary file is gone.
+/// Those of `content`; if the system fails; if `path` exists and is not a file. Then a file at `path` is unchanged, and the temporary file
+/// is deleted.
 pub(crate) fn write_file(
     operation: &str,
     path: &Path,
@@ -35,17 +35,17 @@ pub(crate) fn write_file(
     sync_folder(folder).map_err(|error| failed(&error))
 }
 
-/// A folder of a temporary name beside one that is to be made of it, and the folder of both. It is removed when it is dropped.
+/// A temporary folder, from which a folder is to be made, beside it, and the parent of both. It is removed when it is dropped.
 ///
 /// # Errors
-/// That of the system.
+/// The system's error.
 pub(crate) fn temporary_folder(path: &Path) -> io::Result<(TempDir, PathBuf)> {
     let folder = folder_of(path);
     let mut builder = Builder::new();
     Ok((named(&mut builder, 0o777).tempdir_in(folder)?, folder.to_path_buf()))
 }
 
-/// The folder that a path lies in.
+/// The parent folder of a path.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -53,10 +53,10 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Writes `content` to a file and brings it to the disk.
+/// Writes `content` to a file and syncs it to the disk.
 ///
 /// # Errors
-/// Those of `content`; if the system does not do it, as `failed` puts it.
+/// Those of `content`; if the system fails, wrapped by `failed`.
 pub(crate) fn write_synced(
     file: &File,
     content: impl FnOnce(&mut dyn Write) -> Result<()>,
@@ -64,7 +64,7 @@ pub(crate) fn write_synced(
 ) -> Result<()> {
     let mut out = BufWriter::with_capacity(BUFFER, file);
     if let Err(error) = content(&mut out) {
-        // What is left in the buffer is not tried again.
+        // The rest of the buffer is not written again.
         drop(out.into_parts());
         return Err(error);
     }
@@ -72,16 +72,16 @@ pub(crate) fn write_synced(
     file.sync_all().map_err(|error| failed(&error))
 }
 
-/// Brings the names in a folder to the disk, where the system lets folders be opened.
+/// Syncs the names in a folder to the disk, where the system can open folders.
 ///
 /// # Errors
-/// That of the system.
+/// The system's error.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Names of what is not whole yet, with these permissions on Unix, less the mask of the process, as other new files and folders have: temporary
-/// ones are their owner's alone.
+/// Makes names for incomplete files and folders. On Unix they get these permissions, less the process's umask, as other new files and
+/// folders do; by default temporary ones are accessible only to their owner.
 #[cfg_attr(not(unix), allow(unused_variables))]
 fn named<'a>(builder: &'a mut Builder<'static, 'static>, mode: u32) -> &'a mut Builder<'static, 'static> {
     #[cfg(unix)]

@@ -25,10 +25,10 @@ pub(crate) fn bytes(array: &Array) -> &[u8] {
     }
 }
 
-/// `len` elements whose bytes a function fills in, without a copy.
+/// Reads `len` elements whose bytes a function fills in, without a copy.
 ///
 /// # Errors
-/// Those of the function; if there is no memory for the elements; if a byte of bools is neither 0 nor 1.
+/// Those of the function; if there is no memory for the elements; if a byte of bools is not 0 or 1.
 pub(crate) fn read(dtype: DType, len: usize, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Data> {
     Ok(match dtype {
         DType::Bool => Data::Bool(bools(&filled(len, fill)?)?),

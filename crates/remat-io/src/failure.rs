@@ -5,17 +5,17 @@ use std::path::Path;
 
 use remat::{Error, ErrorKind};
 
-/// An error of a file or folder: what is wrong with it.
+/// An error about the content of a file or folder.
 pub(crate) fn wrong(operation: &str, path: &Path, message: impl AsRef<str>) -> Error {
     Error::new(ErrorKind::Io, operation, format!("`{}` {}", path.display(), message.as_ref()))
 }
 
-/// An error of the system: what could not be done with a file or folder.
+/// A system error: what could not be done with a file or folder.
 pub(crate) fn cannot(operation: &str, what: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, operation, format!("cannot {what} `{}`: {error}", path.display()))
 }
 
-/// The same error, said of a tensor of a file.
+/// The same error, for a tensor of a file.
 pub(crate) fn of_tensor(operation: &str, path: &Path, name: &str, error: &Error) -> Error {
     let message = format!("tensor `{name}` of `{}`: {}", path.display(), error.message());
     let moved = Error::new(error.kind(), operation, message);

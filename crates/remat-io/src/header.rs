@@ -1,7 +1,7 @@
-//! The header of a safetensors file: eight bytes that say how long it is, then JSON: names, dtypes, shapes and offsets.
+//! The header of a safetensors file: its length in eight bytes, then JSON with names, dtypes, shapes and offsets.
 //!
-//! Source: <https://github.com/huggingface/safetensors>, "Format". The crate of that name reads files that are in memory as a whole,
-//! and its errors name no tensor; the tests hold this module to it.
+//! Source: <https://github.com/huggingface/safetensors>, "Format". The crate of that name reads only files that are entirely in memory, and
+//! its errors do not name the tensor; the tests compare this module with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::failure::{cannot, wrong};
 use crate::name::RESERVED;
 
-/// The bytes that say how long the header is.
+/// The bytes of the header's length.
 const LENGTH: u64 = 8;
 
-/// A header is not longer than this: the crate `safetensors` reads no longer one.
+/// The longest header, as in the crate `safetensors`.
 const LONGEST: u64 = 100_000_000;
 
 /// The dtypes, from the narrowest alignment to the widest as files are ordered, and their names in files.
@@ -40,7 +40,7 @@ const DTYPES: [(DType, &str); 13] = [
     (DType::U64, "U64"),
 ];
 
-/// How files of other formats begin.
+/// The first bytes of files of other formats.
 const FOREIGN: [(&[u8], &str); 6] = [
     (b"PK\x03\x04", "a zip archive, as PyTorch's `torch.save` and NumPy's `savez` write"),
     (b"\x80\x02", "a Python pickle, as old versions of PyTorch write"),
@@ -50,13 +50,13 @@ const FOREIGN: [(&[u8], &str); 6] = [
     (b"version https://git-lfs", "a pointer of Git LFS: the file itself was not downloaded"),
 ];
 
-/// What a file says of a tensor.
+/// The entry of a tensor in the header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// The dtype, or the name of one that remat lacks.
+    /// The dtype, or the name of one that remat does not support.
     pub(crate) dtype: std::result::Result<DType, String>,
     pub(crate) shape: Vec<usize>,
-    /// Where its bytes begin and end, counted from the end of the header.
+    /// The offset of its first byte, from the end of the header.
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
@@ -70,15 +70,15 @@ pub(crate) struct Header {
     pub(crate) data: u64,
 }
 
-/// The place of a dtype in the order of tensors in a file: what comes first is aligned to it.
+/// The rank of a dtype in the order of tensors in a file, which aligns them.
 pub(crate) fn alignment_order(dtype: DType) -> usize {
     DTYPES.iter().position(|&(known, _)| known == dtype).unwrap_or(0)
 }
 
-/// The bytes of the header of tensors that follow one another in this order.
+/// Encodes the header of tensors that follow one another in this order.
 ///
 /// # Errors
-/// If it gets too long; those of JSON.
+/// If it becomes too long; those of JSON.
 pub(crate) fn encode<'a>(
     metadata: &BTreeMap<String, String>,
     tensors: impl IntoIterator<Item = (&'a str, DType, &'a [usize])>,
@@ -107,7 +107,7 @@ pub(crate) fn encode<'a>(
 /// Reads the header of a file.
 ///
 /// # Errors
-/// If the file is of another format, damaged or cut off, or it cannot be read.
+/// If the file has another format, is damaged or truncated, or cannot be read.
 pub(crate) fn read(operation: &str, path: &Path, file: &mut (impl Read + Seek)) -> Result<Header> {
     let failed = |error: &std::io::Error| cannot(operation, "read", path, error);
     let len = file.seek(SeekFrom::End(0)).map_err(|error| failed(&error))?;
@@ -138,7 +138,7 @@ pub(crate) fn read(operation: &str, path: &Path, file: &mut (impl Read + Seek)) 
 }
 
 impl Header {
-    /// That the tensors follow one another without gaps, each as long as its dtype and shape say, up to the end of the file.
+    /// Checks that the tensors follow one another without gaps to the end of the file, each as long as its dtype and shape.
     fn check(&self, available: u64) -> std::result::Result<(), String> {
         let mut ordered: Vec<(&String, &Entry)> = self.tensors.iter().collect();
         ordered.sort_by_key(|(_, entry)| (entry.start, entry.end));
@@ -198,7 +198,7 @@ impl Serialize for Written<'_> {
     }
 }
 
-/// A header as it is read: a derived map would keep the last of two tensors of one name, and name none in its errors.
+/// A parsed header. A derived map would keep only the last of two tensors with the same name, and its errors would not name it.
 struct Parsed(Header);
 
 impl<'de> Deserialize<'de> for Parsed {

@@ -17,18 +17,18 @@
 //! ```
 //!
 //! The name of a tensor is its path in the tree, as [`Path`](remat::tree::Path) prints it and PyTorch writes names: fields, positions in
-//! sequences and tuples, and keys of maps, with a dot between them: `blocks.0.attn.qkv.weight`. `Option`, `Box` and the variants of enums
-//! add nothing; a [`Stack`](remat::nn::Stack) whose layers are stacked has one tensor for each weight of all of them, and no numbers. A tree
-//! that is a tensor itself has the name `tensor`. What is not a tensor (numbers of heads, variants) is not in the file: it is in the program, or in the
-//! configuration of a checkpoint.
+//! sequences and tuples, and keys of maps, joined by dots: `blocks.0.attn.qkv.weight`. `Option`, `Box` and the variants of enums add
+//! nothing. A stacked [`Stack`](remat::nn::Stack) has one tensor for each weight of all its layers, and no numbers. A tree that is a single
+//! tensor has the name `tensor`. Values that are not tensors (numbers of heads, variants) are not in the file: they are in the program, or
+//! in the configuration of a checkpoint.
 //!
-//! Whatever is written has a temporary name until it is whole and on the disk; then it takes the place of what was there, at once. So an error, a
-//! full disk or a kill leaves what was there before.
+//! Files are written under a temporary name, synced to the disk, and then renamed over the old file at once. So an error, a full disk or a
+//! kill leaves the old file unchanged.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each of which uses only those above it in this list (a test checks this):
 //!
 //! 1. `failure`, `element`, `name`: errors of files, elements as bytes, names of tensors
-//! 2. `atomic`, `header`: files that appear whole, the header of safetensors
+//! 2. `atomic`, `header`: files that appear complete, the header of safetensors
 //! 3. `safetensors`: writing and reading trees
 //! 4. `checkpoint`, [`huggingface`]: folders of the state of training, and of models of Hugging Face
 

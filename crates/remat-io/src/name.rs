@@ -4,21 +4,21 @@ use std::collections::HashSet;
 
 use remat::{Error, ErrorKind, Result, Tensor, Tree, tree};
 
-/// The name of a tree that is a tensor itself, whose path is empty.
+/// The name of a tree that is a single tensor, whose path is empty.
 const LEAF: &str = "tensor";
 
-/// What the header of safetensors has beside tensors.
+/// The key for metadata in the header of safetensors.
 pub(crate) const RESERVED: &str = "__metadata__";
 
-/// A tensor and what a file calls it.
+/// A tensor and its name in a file.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) tensor: Tensor,
-    /// Whether the file has the transpose of it, a matrix.
+    /// Whether the file has the transpose of this matrix.
     pub(crate) transposed: bool,
 }
 
-/// The tensors of a tree, each as it is under its own name.
+/// The tensors of a tree with their names, none transposed.
 ///
 /// # Errors
 /// As [`names`].
@@ -38,7 +38,7 @@ pub(crate) fn named<T: Tree>(tree: &T) -> Result<Vec<Named>> {
 /// ```
 ///
 /// # Errors
-/// If two tensors have one name, as `{"a.b": x}` and `{"a": {"b": y}}` would, or one is called `__metadata__`.
+/// If two tensors have the same name, as `{"a.b": x}` and `{"a": {"b": y}}` would, or one is called `__metadata__`.
 #[track_caller]
 pub fn names<T: Tree>(tree: &T) -> Result<Vec<(String, Tensor)>> {
     let wrong = |message: String| Err(Error::new(ErrorKind::Structure, "names", message).at(remat::layer::location()));

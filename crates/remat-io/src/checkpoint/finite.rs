@@ -1,11 +1,11 @@
-//! Finds floats that JSON does not have, before they are written.
+//! Finds floats that JSON cannot represent, before they are written.
 
 use std::fmt::{self, Display};
 
 use serde::Serialize;
 use serde::ser::{self, Serializer};
 
-/// That all floats of a value are finite.
+/// Checks that all floats of a value are finite.
 ///
 /// # Errors
 /// If one is not: the error names it.
@@ -13,7 +13,7 @@ pub(super) fn check<T: Serialize>(value: &T) -> Result<(), NotFinite> {
     value.serialize(Floats)
 }
 
-/// Where a float is that is not finite, as fields, keys and indices from the outermost; and what is said of it.
+/// The path of a float that is not finite, as fields, keys and indices from the outermost, and a message about it.
 #[derive(Debug)]
 pub(super) struct NotFinite {
     path: String,
@@ -43,7 +43,7 @@ impl ser::Error for NotFinite {
 
 type Checked<T = ()> = Result<T, NotFinite>;
 
-/// A format that writes nothing.
+/// A serializer that writes nothing.
 struct Floats;
 
 /// The parts of a value: the index of the next, or its key.
@@ -53,7 +53,7 @@ struct Parts {
     key: String,
 }
 
-/// A part of this name.
+/// Visits a part with this name.
 fn part<T: Serialize + ?Sized>(name: &dyn Display, value: &T) -> Checked {
     value.serialize(Floats).map_err(|error| error.inside(name))
 }
@@ -197,7 +197,7 @@ impl ser::SerializeMap for Parts {
     type Error = NotFinite;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Checked {
-        // Texts, or numbers that become texts.
+        // Keys are strings, or numbers that become strings.
         self.key = serde_json::to_string(key).unwrap_or_default().trim_matches('"').to_string();
         Ok(())
     }

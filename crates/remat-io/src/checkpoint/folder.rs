@@ -1,4 +1,4 @@
-//! The names of checkpoints in a folder, and how one appears and goes.
+//! The names of checkpoints in a folder, and how checkpoints are published and removed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,16 +15,16 @@ use crate::safetensors;
 
 const OPERATION: &str = "Checkpoints::save";
 
-/// What an entry of the folder is, by its name.
+/// The kind of an entry of the folder, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Entry {
-    /// `step-000100`: a whole checkpoint.
+    /// `step-000100`: a complete checkpoint.
     Whole(u64),
     /// `.step-000100.partial`: one that is being written, or was when its process ended.
     Partial(u64),
     /// `.step-000100.removed`: one that is being removed.
     Removed(u64),
-    /// `.step-000100.replaced`: one whose step is written again, until the new one has its name.
+    /// `.step-000100.replaced`: one whose step is written again, until the new one has taken its name.
     Replaced(u64),
 }
 
@@ -33,7 +33,7 @@ impl Entry {
         let step = |text: &str| {
             let digits = text.strip_prefix("step-")?;
             let plain = digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_digit());
-            // The name of this step and not another spelling of it.
+            // Only the canonical spelling of this step.
             digits.parse().ok().filter(|&step| plain && name_of(step) == text)
         };
         match name.strip_prefix('.') {
@@ -61,7 +61,7 @@ fn name_of(step: u64) -> String {
     format!("step-{step:06}")
 }
 
-/// The checkpoints of a folder, from the first step to the last, and what writing and removing left.
+/// The checkpoints of a folder, in order of their steps, and what interrupted writes and removals left.
 ///
 /// # Errors
 /// If the folder cannot be read; a folder that does not exist is empty.
@@ -90,13 +90,13 @@ fn steps(operation: &str, folder: &Path) -> Result<Vec<u64>> {
     Ok(entries(operation, folder)?.into_iter().filter_map(whole).collect())
 }
 
-/// Brings a folder to an end in which a process was killed while it wrote or removed a checkpoint: one that lacked its name alone gets it, one that
-/// was to be replaced and was not has its own again, and the rest is removed.
+/// Completes what a killed process began in a folder: a checkpoint that only lacks its name gets it, one that was to be replaced but was
+/// not gets its name back, and the rest is removed.
 ///
 /// # Errors
 /// If the system does not do it.
 pub(super) fn recover(operation: &'static str, folder: &Path) -> Result<()> {
-    // Partial ones come before those that they replace.
+    // Partial checkpoints come before those that they replace.
     for entry in entries(operation, folder)? {
         let path = entry.path(folder);
         match entry {
@@ -118,19 +118,19 @@ pub(super) fn recover(operation: &'static str, folder: &Path) -> Result<()> {
 
 /// Writes a snapshot as a checkpoint of a folder, and removes all before the last `keep`.
 ///
-/// Checkpoints of later steps, which a run has that goes back to an earlier step, are set aside then, as `step-000300.old`.
+/// If a run went back to an earlier step, checkpoints of later steps are renamed, to `step-000300.old`.
 ///
 /// # Errors
-/// If the system does not do it, as when the disk is full; then nothing of the snapshot is left, unless it is whole.
+/// If the system fails, for example when the disk is full. Then nothing of the snapshot is left, unless it is complete.
 pub(super) fn write(folder: &Path, snapshot: Snapshot, keep: Option<usize>) -> Result<()> {
     let step = snapshot.step;
     let partial = Entry::Partial(step).path(folder);
     if let Err(error) = fill(&partial, snapshot).and_then(|()| publish(OPERATION, folder, step)) {
-        // What is left of it is removed at the next start, if not now.
+        // What is left is removed now or at the next start.
         let _ = fs::remove_dir_all(&partial);
         return Err(error);
     }
-    // From the last, so that a kill leaves steps one after another.
+    // From the last on, so that a kill leaves consecutive steps.
     for later in steps(OPERATION, folder)?.into_iter().rev().take_while(|&other| other > step) {
         let (path, old) = (Entry::Whole(later).path(folder), old(folder, later));
         remove(OPERATION, &old)?;
@@ -140,7 +140,7 @@ pub(super) fn write(folder: &Path, snapshot: Snapshot, keep: Option<usize>) -> R
     keep.map_or(Ok(()), |keep| prune(folder, keep.max(1)))
 }
 
-/// Gives a checkpoint that is whole its name, and removes the one that had it.
+/// Gives a complete checkpoint its name, and removes the one that had the name.
 fn publish(operation: &str, folder: &Path, step: u64) -> Result<()> {
     let of = |entry: fn(u64) -> Entry| entry(step).path(folder);
     let (partial, whole, replaced) = (of(Entry::Partial), of(Entry::Whole), of(Entry::Replaced));
@@ -151,7 +151,7 @@ fn publish(operation: &str, folder: &Path, step: u64) -> Result<()> {
     }
     if let Err(error) = rename(operation, &partial, &whole) {
         if again {
-            // If it does not work now it is done at the next start.
+            // If this fails, it is done at the next start.
             let _ = fs::rename(&replaced, &whole);
         }
         return Err(error);
@@ -160,7 +160,8 @@ fn publish(operation: &str, folder: &Path, step: u64) -> Result<()> {
     remove(operation, &replaced)
 }
 
-/// Removes the checkpoints before the last few of which no file is missing or cut off: a damaged one does not take the place of one that a run can go on from.
+/// Removes all checkpoints before the last few that have no missing or truncated file: a damaged one must not replace one from which a run
+/// can resume.
 fn prune(folder: &Path, keep: usize) -> Result<()> {
     let mut kept = 0;
     for step in steps(OPERATION, folder)?.into_iter().rev() {
@@ -168,7 +169,7 @@ fn prune(folder: &Path, keep: usize) -> Result<()> {
         if kept < keep {
             kept += usize::from(Manifest::glanced(OPERATION, &path, step).is_ok());
         } else {
-            // With another name first, so that a kill leaves nothing that looks whole.
+            // Renamed first, so that a kill leaves nothing that looks complete.
             let removed = Entry::Removed(step).path(folder);
             rename(OPERATION, &path, &removed)?;
             remove(OPERATION, &removed)?;
@@ -197,7 +198,7 @@ fn old(folder: &Path, step: u64) -> PathBuf {
     Entry::Whole(step).path(folder).with_extension("old")
 }
 
-/// The files of a checkpoint, each on the disk, and so are their names.
+/// Writes the files of a checkpoint, and syncs them and their names to the disk.
 fn fill(partial: &Path, snapshot: Snapshot) -> Result<()> {
     let failed = |path: &Path, error: &io::Error| cannot(OPERATION, "write", path, error);
     remove(OPERATION, partial)?;

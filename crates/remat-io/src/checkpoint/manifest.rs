@@ -1,4 +1,4 @@
-//! `state.json`: what a checkpoint has beside tensors.
+//! `state.json`: the content of a checkpoint besides tensors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use crate::failure::{cannot, wrong};
 /// The name of the file.
 pub(super) const FILE: &str = "state.json";
 
-/// The version that this code writes, and the newest that it reads. A change that older code cannot read gets the next number.
+/// The version that this code writes, and the newest that it reads. Changes that older code cannot read increment it.
 const FORMAT: u32 = 1;
 
-/// How far a run is, beside its model and the state of its optimizer: what it needs to go on with the same numbers.
+/// The progress of a run, besides its model and the state of its optimizer: what it needs to resume with the same numbers.
 ///
 /// ```
 /// use remat_io::Progress;
@@ -34,11 +34,11 @@ const FORMAT: u32 = 1;
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Progress<D = (), C = ()> {
-    /// Steps done.
+    /// Completed steps.
     pub step: u64,
-    /// The seed of the run's random numbers. Keys that are made of the seed and the step need nothing else to go on.
+    /// The seed of the run's random numbers. Keys derived from the seed and the step need no other state.
     pub seed: u64,
-    /// Where the run is in its data; `()` where that follows from seed and step.
+    /// The position of the run in its data; `()` if seed and step determine it.
     pub data: D,
     /// The configuration of the run, such as the sizes of the model.
     pub config: C,
@@ -48,9 +48,9 @@ pub struct Progress<D = (), C = ()> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Manifest {
     format: u32,
-    /// The checksum of what follows.
+    /// The checksum of the fields below.
     crc32: u32,
-    /// A [`Progress`], in the text that was written: another version of a library may write the same numbers in other texts.
+    /// A [`Progress`], as the text that was written: another version of a library may write the same numbers differently.
     pub(super) progress: Box<RawValue>,
     /// The trees by name.
     pub(super) trees: BTreeMap<String, Sum>,
@@ -93,10 +93,10 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the file of a checkpoint of this step, of which no other file is missing or cut off: they are not read.
+    /// Reads the manifest of a checkpoint of this step, and checks that no other file is missing or truncated, without reading them.
     ///
     /// # Errors
-    /// As [`Manifest::read`]; if it is of another step; if a file has another length or is not there.
+    /// As [`Manifest::read`]; if it is of another step; if a file is missing or has another length.
     pub(super) fn glanced(operation: &str, folder: &Path, step: u64) -> Result<Manifest> {
         let manifest = Manifest::of_step(operation, folder, step)?;
         let glance = |(name, sum): (&String, &Sum)| sum.open(operation, &tree_file(folder, name)).map(drop);
@@ -104,7 +104,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the file of a checkpoint of this step, and all others once.
+    /// Reads the manifest of a checkpoint of this step, and reads all other files once to check them.
     ///
     /// # Errors
     /// As [`Manifest::read`]; if it is of another step; as [`Manifest::check`].
@@ -127,21 +127,21 @@ impl Manifest {
         }
     }
 
-    /// That each file of a checkpoint has its length and checksum.
+    /// Checks the length and checksum of each file of a checkpoint.
     ///
     /// # Errors
-    /// If one has not, or cannot be read.
+    /// If one differs, or cannot be read.
     pub(super) fn check(&self, operation: &str, folder: &Path) -> Result<()> {
         self.trees.iter().try_for_each(|(name, sum)| sum.check(operation, &tree_file(folder, name)))
     }
 }
 
-/// The checksum of a progress and of the sums of trees.
+/// The checksum of a progress and of the checksums of trees.
 fn checksum(progress: &RawValue, trees: &BTreeMap<String, Sum>) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(progress.get().as_bytes());
     for (name, sum) in trees {
-        // Neither JSON nor a name has a zero.
+        // Neither JSON nor a name contains a zero byte.
         crc.update(&[0]);
         crc.update(name.as_bytes());
         crc.update(&[0]);
@@ -156,7 +156,7 @@ pub(super) fn tree_file(folder: &Path, name: &str) -> std::path::PathBuf {
     folder.join(format!("{name}.safetensors"))
 }
 
-/// A stream that sums what goes through it.
+/// A stream that computes the checksum of what is written through it.
 pub(super) struct Summing<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
@@ -181,7 +181,8 @@ impl Write for Summing<'_> {
         Ok(written)
     }
 
-    // What is behind a part that was written goes on to the file too, and not into its buffer: an error comes with the tensor that is written.
+    // After a partial write the rest also goes directly to the file, not into its buffer, so that an error is reported for the tensor being
+    // written.
     fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
         self.out.write_all(buffer)?;
         self.bytes += buffer.len() as u64;
@@ -195,10 +196,10 @@ impl Write for Summing<'_> {
 }
 
 impl Sum {
-    /// Opens a file of this length.
+    /// Opens a file and checks its length.
     ///
     /// # Errors
-    /// If it has another, or cannot be opened.
+    /// If it has another length, or cannot be opened.
     fn open(self, operation: &str, path: &Path) -> Result<fs::File> {
         let failed = |error: &io::Error| cannot(operation, "read", path, error);
         let file = fs::File::open(path).map_err(|error| failed(&error))?;
@@ -210,10 +211,10 @@ impl Sum {
         }
     }
 
-    /// That a file has this length and checksum.
+    /// Checks the length and checksum of a file.
     ///
     /// # Errors
-    /// If it has others, or cannot be read.
+    /// If they differ, or it cannot be read.
     fn check(self, operation: &str, path: &Path) -> Result<()> {
         let failed = |error: &io::Error| cannot(operation, "read", path, error);
         let mut file = self.open(operation, path)?;

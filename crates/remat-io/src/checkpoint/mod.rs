@@ -1,4 +1,4 @@
-//! Checkpoints: folders with the state of a training run, from which it goes on as if it had not stopped.
+//! Checkpoints: folders with the state of a training run, from which it resumes exactly.
 //!
 //! ```text
 //! run/
@@ -13,8 +13,8 @@
 //!   .lock                    held by the process that writes here
 //! ```
 //!
-//! A folder has its name once all of it is on the disk: the last act of writing is to rename it. So at each instant there are whole checkpoints or none,
-//! and a process that is killed loses what came after the last.
+//! A folder is renamed to its final name only when all of it is on the disk. So every checkpoint with such a name is complete at any time,
+//! and a killed process loses only the steps after the last checkpoint.
 
 mod finite;
 mod folder;

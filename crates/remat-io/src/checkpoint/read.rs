@@ -16,7 +16,7 @@ use crate::failure::{listed, wrong};
 use crate::safetensors::of_operation;
 use crate::{LoadOptions, SafeTensors};
 
-/// A checkpoint whose files were found to be those that were written.
+/// A checkpoint whose files have been verified.
 ///
 /// ```
 /// use remat::Tensor;
@@ -40,7 +40,7 @@ pub struct Checkpoint {
     manifest: Manifest,
 }
 
-/// The last checkpoint of a folder that can be read, and what came after it.
+/// The last readable checkpoint of a folder, and the later ones that were skipped.
 #[must_use = "what was skipped is to be told to the user"]
 pub struct Latest {
     /// The checkpoint; `None` if the folder has none.
@@ -54,7 +54,7 @@ const OPEN: &str = "Checkpoint::open";
 const LATEST: &str = "Checkpoint::latest";
 
 impl Checkpoint {
-    /// Opens the checkpoint in a folder such as `run/step-000100`, and reads all of it once, to see that it is whole.
+    /// Opens the checkpoint in a folder such as `run/step-000100`, and reads all of it once to verify it.
     ///
     /// # Errors
     /// If a file is missing, damaged or of a newer format: the error names it.
@@ -70,11 +70,11 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_path_buf(), manifest })
     }
 
-    /// The last checkpoint in a folder that is whole, with the reasons why later ones were skipped. The folder may be one that a
-    /// process is writing to; one that does not exist has none.
+    /// The last complete checkpoint in a folder, with the reasons why later ones were skipped. Another process may be writing to the
+    /// folder. A folder that does not exist has no checkpoint.
     ///
     /// # Errors
-    /// If the folder cannot be read; if it has checkpoints and none of them is whole: to begin anew is not what was meant then.
+    /// If the folder cannot be read; if it has checkpoints but none is complete, since starting from scratch would be wrong then.
     #[track_caller]
     pub fn latest(folder: impl AsRef<Path>) -> Result<Latest> {
         let (loc, folder) = (remat::layer::location(), folder.as_ref());
@@ -90,7 +90,7 @@ impl Checkpoint {
                     let before = identity(&path);
                     match Manifest::verified(LATEST, &path, step) {
                         Ok(manifest) => return Ok(Latest { checkpoint: Some(Checkpoint { path, manifest }), skipped }),
-                        // Removed, renamed or replaced since: there is a later one, or the same step again.
+                        // Removed, renamed or replaced meanwhile: there is a later checkpoint, or the same step again.
                         Err(_) if looks < LOOKS && (before.is_none() || identity(&path) != before) => {
                             looks += 1;
                             continue 'look;
@@ -119,7 +119,7 @@ impl Checkpoint {
     /// The progress of the run, with the configuration from which the model is built.
     ///
     /// # Errors
-    /// If data position or configuration are not of these types: the error names the field.
+    /// If data position or configuration have other types: the error names the field.
     #[track_caller]
     pub fn progress<D: DeserializeOwned, C: DeserializeOwned>(&self) -> Result<Progress<D, C>> {
         serde_json::from_str(self.manifest.progress.get()).map_err(|error| {
@@ -149,10 +149,11 @@ impl Checkpoint {
     }
 }
 
-/// How often a folder is looked at in which checkpoints vanish while they are read, before that is an error.
+/// How often a folder is listed again if its checkpoints vanish while they are read; then it is an error.
 const LOOKS: u32 = 100;
 
-/// The checkpoints of a folder with their steps, from the last to the first. One that was to be replaced, and was not when its process ended, is one too.
+/// The checkpoints of a folder with their steps, from the last to the first, including those that were to be replaced but were not when
+/// their process ended.
 fn candidates(entries: &[Entry]) -> Vec<(u64, Entry)> {
     let candidate = |&entry: &Entry| match entry {
         Entry::Whole(step) => Some((step, entry)),
@@ -164,19 +165,19 @@ fn candidates(entries: &[Entry]) -> Vec<(u64, Entry)> {
     found
 }
 
-/// What no process is writing any more, and is not whole.
+/// Entries that are incomplete and that no process is writing any more.
 fn unfinished(folder: &Path) -> Result<Vec<Error>> {
     let is_partial = |entry: &Entry| matches!(entry, Entry::Partial(_));
     if !folder::entries(LATEST, folder)?.iter().any(is_partial) {
         return Ok(Vec::new());
     }
-    // Nobody begins to write as long as this is held.
+    // No process starts writing while this lock is held.
     let Some(_lock) = write::lock_to_read(folder) else { return Ok(Vec::new()) };
     let partial = folder::entries(LATEST, folder)?.into_iter().filter(is_partial);
     Ok(partial.map(|entry| wrong(LATEST, &entry.path(folder), "was not finished")).collect())
 }
 
-/// What tells a folder from another that gets its name; `None` if nothing has the name.
+/// The identity of a folder, which changes when another folder takes its name; `None` if the name does not exist.
 fn identity(path: &Path) -> Option<(u64, Option<SystemTime>)> {
     let metadata = fs::symlink_metadata(path).ok()?;
     #[cfg(unix)]

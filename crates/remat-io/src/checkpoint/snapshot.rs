@@ -11,10 +11,10 @@ use crate::name::{self, Named};
 
 /// The state of a run at one step: trees and progress.
 ///
-/// Tensors in the host's memory are shared, not copied: tensors never change. So while a snapshot is being written in the background, a step that is given
-/// the model does not overwrite it, but takes fresh memory for the next: at most the bytes of the trees once more, as a copy would have, and
-/// less of them with each tensor that is written. Tensors on a device are copied to the host when they are added here, so that they can be donated
-/// to the next step: the memory of an accelerator is scarcer.
+/// Tensors in the host's memory are shared, not copied, since tensors never change. While a snapshot is written in the background, a step
+/// that gets the model does not overwrite it, but allocates new memory: at most the bytes of the trees, as a copy would take, and less with
+/// each tensor that is written. Tensors on a device are copied to the host when they are added, so that they can be donated to the next
+/// step: an accelerator's memory is scarcer.
 ///
 /// ```
 /// use remat::Tensor;
@@ -35,7 +35,7 @@ impl Snapshot {
     /// A snapshot without trees.
     ///
     /// # Errors
-    /// If the progress is not JSON: if a map has keys that are not texts, or if a float is NaN or infinite, which JSON does not have.
+    /// If the progress cannot be JSON: if a map has keys that are not strings, or if a float is NaN or infinite.
     #[track_caller]
     pub fn new<D: Serialize, C: Serialize>(progress: &Progress<D, C>) -> Result<Snapshot> {
         let loc = remat::layer::location();
@@ -44,7 +44,7 @@ impl Snapshot {
             Error::new(ErrorKind::Argument, "Snapshot::new", message).at(loc)
         };
         let json = serde_json::value::to_raw_value(progress).map_err(|error| failed(&error))?;
-        // As JSON they are null, which is not read as a float again.
+        // In JSON they would be null, which does not read back as a float.
         finite::check(progress).map_err(|error| failed(&error))?;
         Ok(Snapshot { step: progress.step, progress: json, trees: Vec::new() })
     }
@@ -52,7 +52,7 @@ impl Snapshot {
     /// The same snapshot with a tree, which gets a file of this name: `model`, `optimizer`.
     ///
     /// # Errors
-    /// If the name has something else than letters, digits, `_` and `-`, or is taken; if a tensor has no elements to write; as
+    /// If the name has characters other than letters, digits, `_` and `-`, or is taken; if a tensor has no elements to write; as
     /// [`names`](crate::names).
     #[track_caller]
     pub fn with<T: Tree>(mut self, name: &str, tree: &T) -> Result<Snapshot> {
@@ -77,7 +77,7 @@ impl Snapshot {
         Ok(self)
     }
 
-    /// The steps done.
+    /// The completed steps.
     pub fn step(&self) -> u64 {
         self.step
     }

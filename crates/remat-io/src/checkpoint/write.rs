@@ -19,9 +19,10 @@ use crate::failure::{cannot, wrong};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointOptions {
-    /// How many checkpoints stay, at least 1; `None` is all. 3 by default. One with a missing or cut off file does not count.
+    /// How many checkpoints are kept, at least 1; `None` keeps all. The default is 3. Checkpoints with a missing or truncated file do not
+    /// count.
     pub keep: Option<usize>,
-    /// Whether a thread writes while training goes on; true by default. What that costs in memory: see [`Snapshot`].
+    /// Whether a thread writes while training continues; true by default. See [`Snapshot`] for the cost in memory.
     pub background: bool,
 }
 
@@ -31,8 +32,7 @@ impl Default for CheckpointOptions {
     }
 }
 
-/// A folder of checkpoints that this process writes to. A run that is killed at any instant goes on from the last of them with the bits that it
-/// would have had.
+/// A folder of checkpoints to which this process writes. A run that is killed at any time resumes from the last of them with the same bits.
 ///
 /// ```
 /// use remat::{Tensor, grad};
@@ -74,16 +74,16 @@ pub struct Checkpoints {
     folder: PathBuf,
     options: CheckpointOptions,
     writing: Option<JoinHandle<Result<()>>>,
-    /// Locked as long as it is open, also if this process is killed.
+    /// Locked while this is open; a kill of the process unlocks it.
     _lock: File,
 }
 
 impl Checkpoints {
-    /// Opens a folder to write checkpoints, made if it does not exist. What a run that was killed had begun to write is
-    /// removed, but for a checkpoint of which only the name was not written: it gets its name.
+    /// Opens a folder for checkpoints, and creates it if it does not exist. Removes what a killed run left incomplete, except a checkpoint
+    /// that only lacks its name, which gets it.
     ///
     /// # Errors
-    /// If the folder cannot be made or written; if another process, or another value of this one, writes checkpoints there.
+    /// If the folder cannot be created or written; if another process, or another value of this type, writes checkpoints there.
     #[track_caller]
     pub fn open(folder: impl AsRef<Path>) -> Result<Checkpoints> {
         Checkpoints::open_with(&CheckpointOptions::default(), folder)
@@ -105,15 +105,16 @@ impl Checkpoints {
         open().map_err(|error: Error| error.at(loc))
     }
 
-    /// Writes a snapshot. In the background this returns at once, unless the snapshot before it is still being written: it waits for that, so that at most one
-    /// is held.
+    /// Writes a snapshot. In the background this returns at once, but first waits until the previous snapshot is written, so that at most
+    /// one is held.
     ///
-    /// A checkpoint of the same step is replaced. Those of later steps, which are there when a run goes back, are renamed once this one is whole: `step-000300`
-    /// to `step-000300.old`, which is neither read nor counted, and goes when step 300 is saved again. Remove them by hand if the disk is short.
+    /// Replaces a checkpoint of the same step. When a run goes back, checkpoints of later steps are renamed once this one is complete:
+    /// `step-000300` to `step-000300.old`. These are neither read nor counted, and are removed when step 300 is saved again. Remove them by
+    /// hand if the disk is short.
     ///
     /// # Errors
-    /// In the background: that of the snapshot before it, and this one is not written; call again to go on. Otherwise its own. It
-    /// names the file and the tensor; earlier checkpoints are there as before.
+    /// In the background: the error of the previous snapshot, and this one is not written; call again to continue. Otherwise its own error.
+    /// It names the file and the tensor; earlier checkpoints are unchanged.
     #[track_caller]
     pub fn save(&mut self, snapshot: Snapshot) -> Result<()> {
         let loc = remat::layer::location();
@@ -132,13 +133,13 @@ impl Checkpoints {
     /// Waits until the last snapshot is written.
     ///
     /// # Errors
-    /// That of writing it.
+    /// The error of writing it.
     #[track_caller]
     pub fn finish(mut self) -> Result<()> {
         self.wait()
     }
 
-    /// Waits until the last snapshot is written. Its error is given once: a [`save`](Checkpoints::save) after it writes its own snapshot.
+    /// Waits until the last snapshot is written. Its error is returned once: a later [`save`](Checkpoints::save) writes its own snapshot.
     ///
     /// ```
     /// use remat_io::{Checkpoint, Checkpoints, Progress, Snapshot};
@@ -151,7 +152,7 @@ impl Checkpoints {
     /// ```
     ///
     /// # Errors
-    /// That of writing it.
+    /// The error of writing it.
     #[track_caller]
     pub fn wait(&mut self) -> Result<()> {
         let loc = remat::layer::location();
@@ -167,7 +168,7 @@ impl Checkpoints {
     }
 }
 
-/// Waits until the last snapshot is written; its error, which [`Checkpoints::finish`] gives, is lost.
+/// Waits until the last snapshot is written. Its error is lost here; [`Checkpoints::finish`] returns it.
 impl Drop for Checkpoints {
     fn drop(&mut self) {
         let _ = self.join();
@@ -180,7 +181,7 @@ const SAVE: &str = "Checkpoints::save";
 /// The file that is locked.
 const LOCK: &str = ".lock";
 
-/// How often the lock is asked for, and the time between: one that reads the folder may hold it for an instant.
+/// How often the lock is tried, and the time between: a reader of the folder may hold it for a moment.
 const LOCKS: (u32, Duration) = (5, Duration::from_millis(20));
 
 /// The lock of a folder.
@@ -200,16 +201,16 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::WouldBlock) => {
                 return Err(wrong(OPEN, folder, "is where another run writes its checkpoints"));
             }
-            // Some network file systems have no locks; there the user sees to it.
+            // Some network file systems have no locks; there the user must ensure a single writer.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(failed(&error)),
         }
     }
 }
 
-/// Keeps processes from beginning to write to a folder, as long as the result is there; `None` if one is writing.
+/// Prevents processes from starting to write to a folder while the result is held; `None` if a process is writing.
 pub(super) fn lock_to_read(folder: &Path) -> Option<Option<File>> {
-    // No process has written there, or this user cannot: then nobody can be asked.
+    // If no process has written there, or this user may not lock, there is nothing to lock.
     let Ok(file) = File::open(folder.join(LOCK)) else { return Some(None) };
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => None,

@@ -1,4 +1,4 @@
-//! `config.json`.
+//! Reads and writes `config.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,10 +45,10 @@ impl Fields {
         wrong(self.operation, &self.path, message)
     }
 
-    /// A field; `None` if it is not there or null.
+    /// A field; `None` if it is missing or null.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If it has another type.
     pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -58,26 +58,26 @@ impl Fields {
         }
     }
 
-    /// A field, or what `transformers` takes where it is not there.
+    /// A field, or the default of `transformers` if it is missing.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If it has another type.
     pub(super) fn or<T: DeserializeOwned>(&self, name: &str, default: T) -> Result<T> {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
-    /// A field that may be null, or what `transformers` takes where it is not there.
+    /// A field that may be null, or the default of `transformers` if it is missing.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If it has another type.
     pub(super) fn or_null<T: DeserializeOwned>(&self, name: &str, default: Option<T>) -> Result<Option<T>> {
         if self.fields.contains_key(name) { self.get(name) } else { Ok(default) }
     }
 
-    /// The tokens in a field: one, a list of them, or null for none; what `transformers` takes where it is not there.
+    /// The tokens in a field: one, a list, or null for none; the default of `transformers` if it is missing.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If it has another type.
     pub(super) fn tokens(&self, name: &str, default: Vec<i64>) -> Result<Vec<i64>> {
         match self.fields.get(name) {
             None => Ok(default),
@@ -95,10 +95,10 @@ impl Fields {
         Ok(fields.map(|fields| Fields { operation: self.operation, path: self.path.clone(), fields }))
     }
 
-    /// That a field, if it is there, has one of these values.
+    /// Checks that a field, if present, has one of these values.
     ///
     /// # Errors
-    /// If it has another: what that would change is not supported.
+    /// If it has another value, which is not supported.
     pub(super) fn expect(&self, name: &str, values: &[Value]) -> Result<()> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(()),
@@ -114,7 +114,7 @@ impl Fields {
     /// The kind of model.
     ///
     /// # Errors
-    /// If the field is not there.
+    /// If the field is missing.
     pub(super) fn model_type(&self) -> Result<String> {
         self.get("model_type")?.ok_or_else(|| self.wrong("has no field `model_type`"))
     }
@@ -125,7 +125,7 @@ pub(super) fn torch_name(dtype: DType) -> &'static str {
     dtype.long_name()
 }
 
-/// Tokens as a field: one alone, several as a list, none as null.
+/// Tokens as a field: one as a number, several as a list, none as null.
 pub(super) fn tokens_json(tokens: &[i64]) -> Value {
     match tokens {
         [] => Value::Null,

@@ -25,8 +25,8 @@ const SAVE: &str = "huggingface::save";
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
-    /// The most bytes of tensors in a file, but for a tensor that is larger; with more of them there are several files and an index. 50 GB by default, as in
-    /// `transformers`.
+    /// The most bytes of tensors in a file, unless a single tensor is larger; larger models get several files and an index. The default is
+    /// 50 GB, as in `transformers`.
     pub shard_bytes: u64,
 }
 
@@ -36,12 +36,11 @@ impl Default for ExportOptions {
     }
 }
 
-/// Writes a model as a folder that `AutoModelForCausalLM.from_pretrained` of `transformers` loads, in its own dtype. The blocks may be stacked. The folder appears
-/// whole.
+/// Writes a model as a folder that `AutoModelForCausalLM.from_pretrained` of `transformers` loads, in its own dtype. The blocks may be
+/// stacked. The folder is written atomically.
 ///
 /// # Errors
-/// If there is something at `folder` already, but an empty folder; if the weights are not those of a model of this configuration; if the system
-/// does not do it.
+/// If `folder` exists and is not an empty folder; if the weights do not match a model of this configuration; if the system fails.
 #[track_caller]
 pub fn save<M: Pretrained>(folder: impl AsRef<Path>, model: &M, config: &M::Config) -> Result<()> {
     save_with(&ExportOptions::default(), folder, model, config)
@@ -93,15 +92,15 @@ fn export<M: Pretrained>(options: &ExportOptions, folder: &Path, model: &M, conf
     fields.insert("torch_dtype".into(), json!(torch_name(dtype)));
     write_json(&temporary.path().join(config::FILE), &fields)?;
     sync_folder(temporary.path()).map_err(|error| failed(&error))?;
-    // An empty folder gives way.
+    // An empty folder is replaced.
     let _ = fs::remove_dir(folder);
     fs::rename(temporary.path(), folder).map_err(|error| failed(&error))?;
-    // There is nothing left of that name to remove.
+    // The temporary folder was renamed, so there is nothing to remove.
     let _: PathBuf = temporary.keep();
     sync_folder(&parent).map_err(|error| failed(&error))
 }
 
-/// That these are the tensors of a model of this configuration: the dtype of the table of tokens.
+/// Checks that these are the tensors of a model of this configuration, and returns the dtype of the token embedding.
 fn expect_config<M: Pretrained>(tensors: &[Named], config: &M::Config) -> Result<DType> {
     let mismatch = |message: String| Err(Error::new(ErrorKind::Structure, SAVE, message));
     let dtype = match tensors.first() {
@@ -134,7 +133,7 @@ fn bytes(named: &Named) -> Result<u64> {
     Ok((named.tensor.size()? * named.tensor.dtype()?.size()) as u64)
 }
 
-/// The tensors in files of at most this many bytes, in order.
+/// The tensors, in order, grouped into files of at most this many bytes.
 fn shards(tensors: Vec<Named>, most: u64) -> Result<Vec<Vec<Named>>> {
     let (mut shards, mut shard, mut size) = (Vec::new(), Vec::new(), 0);
     for named in tensors {

@@ -1,4 +1,4 @@
-//! How the weights of a kind of model are named in files.
+//! The names of weights in files, for each kind of model.
 
 use remat::tree::{Segment, leaves};
 use remat::{DType, Error, ErrorKind, Result, Tree};
@@ -7,26 +7,26 @@ use serde_json::{Map, Value};
 use super::config::Fields;
 use crate::name::Named;
 
-/// The name of the head's weight, in all kinds.
+/// The name of the head's weight, for all kinds.
 pub(super) const HEAD: &str = "lm_head.weight";
 
-/// What a kind of model has in common.
+/// The properties of a kind of model.
 pub struct Family {
     /// `model_type` of `config.json`.
     pub(super) model_type: &'static str,
     /// The class of `transformers`.
     pub(super) architecture: &'static str,
-    /// What stands in front of all names but the head's.
+    /// The prefix of all names but the head's.
     pub(super) prefix: &'static str,
-    /// What the list of blocks is called.
+    /// The name of the list of blocks.
     pub(super) blocks: &'static str,
-    /// The table of tokens behind the prefix.
+    /// The name of the token embedding after the prefix.
     pub(super) embedding: &'static str,
-    /// Our layers and theirs: those of a block, and those outside.
+    /// Our names of layers and theirs, for layers in a block and outside.
     pub(super) layers: &'static [(&'static str, &'static str)],
     /// Whether linear maps of blocks are stored as `[outputs, inputs]`.
     pub(super) transposes: bool,
-    /// The ends of names of what files of older versions have beside weights.
+    /// The suffixes of names of buffers that files of older versions contain besides weights.
     pub(super) buffers: &'static [&'static str],
 }
 
@@ -38,11 +38,11 @@ pub trait Model: Tree + Clone {
     #[doc(hidden)]
     const FAMILY: Family;
 
-    /// A model of these sizes, whose weights do not count.
+    /// A model of these sizes, whose weights are not used.
     #[doc(hidden)]
     fn init(config: &Self::Config, dtype: DType) -> Self;
 
-    /// Whether the head is the table of tokens.
+    /// Whether the head is tied to the token embedding.
     #[doc(hidden)]
     fn is_tied(config: &Self::Config) -> bool;
 
@@ -58,7 +58,7 @@ pub trait Model: Tree + Clone {
     fn write_config(config: &Self::Config) -> Map<String, Value>;
 }
 
-/// The fields of a configuration with those of its kind.
+/// The fields of a configuration, including those of its kind.
 pub(super) fn fields<M: Model>(config: &M::Config) -> Map<String, Value> {
     let mut fields = M::write_config(config);
     fields.insert("model_type".into(), M::FAMILY.model_type.into());
@@ -67,15 +67,15 @@ pub(super) fn fields<M: Model>(config: &M::Config) -> Map<String, Value> {
 }
 
 impl Family {
-    /// Whether a tensor of a file is not a weight.
+    /// Whether a tensor of a file is a buffer, not a weight.
     pub(super) fn is_buffer(&self, name: &str) -> bool {
         self.buffers.iter().any(|end| name.ends_with(end))
     }
 
-    /// The tensors of a model, whose blocks are a list, under the names of files.
+    /// The tensors of a model with a list of blocks, with their names in files.
     ///
     /// # Errors
-    /// If the model has adapters, or a weight that is not in the table.
+    /// If the model has adapters, or a weight without a name in files.
     pub(super) fn named<M: Tree>(&self, prefix: &str, model: &M) -> Result<Vec<Named>> {
         let named = |(path, tensor): (remat::tree::Path, remat::Tensor)| {
             if path.0.contains(&Segment::Field("adapter")) {
@@ -102,7 +102,7 @@ impl Family {
         let (_, theirs) = self.layers.iter().find(|(ours, _)| *ours == layer)?;
         let field = field.to_string();
         let kind = if field == "bias" { "bias" } else { "weight" };
-        // Tables and the scales of norms are stored as they are.
+        // Embeddings and the scales of norms are not transposed.
         let is_map = field == "weight";
         Some(match block {
             None if layer == "head" => (format!("{theirs}.{kind}"), is_map),

@@ -51,7 +51,7 @@ impl Model for Llama {
         fields.expect("hidden_act", &[json!("silu"), json!("swish")])?;
         let default = LlamaConfig::default();
         let max_position_embeddings = fields.or("max_position_embeddings", default.max_position_embeddings)?;
-        // Up to version 4 of `transformers` the base stands beside the scaling, since then inside.
+        // Up to version 4 of `transformers` the base is next to the scaling, since then inside it.
         let rope = match fields.part("rope_parameters")? {
             Some(rope) => Some(rope),
             None => fields.part("rope_scaling")?,
@@ -92,7 +92,7 @@ impl Model for Llama {
             "hidden_act": "silu",
             "max_position_embeddings": config.max_position_embeddings,
             "rms_norm_eps": config.rms_norm_eps,
-            // As version 4 of `transformers` writes it, which version 5 reads too.
+            // The form of version 4 of `transformers`, which version 5 reads too.
             "rope_theta": config.rope_theta,
             "rope_scaling": scaling_json(config.rope_scaling),
             "tie_word_embeddings": config.tie_word_embeddings,

@@ -1,4 +1,4 @@
-//! Models of Hugging Face: folders with `config.json` and `model.safetensors`, or several files with an index.
+//! Reads and writes models of Hugging Face: folders with `config.json` and `model.safetensors`, or several files with an index.
 //!
 //! ```
 //! use remat::nn::{Gpt2, Gpt2Config};
@@ -19,10 +19,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Both ways, for what `transformers` calls `gpt2` and `llama`. Names become paths by a table; what a linear map of PyTorch has as `[outputs, inputs]`
-//! is transposed, while GPT-2's `Conv1D` has the layout of [`Linear`](remat::nn::Linear) already, and its queries, keys and values in one matrix as
-//! [`Attention`](remat::nn::Attention) does. Rotary features are paired by halves on both sides. A field of the configuration that would change what the model
-//! computes, and is not supported, is an error. Tokenizers are not read here.
+//! It supports the models that `transformers` calls `gpt2` and `llama`. A table maps names to paths. Weights of linear maps, which PyTorch
+//! stores as `[outputs, inputs]`, are transposed. GPT-2's `Conv1D` already has the layout of [`Linear`](remat::nn::Linear), with queries,
+//! keys and values in one matrix as in [`Attention`](remat::nn::Attention). Rotary features are paired by halves on both sides. A field of
+//! the configuration that would change the result, and is not supported, is an error. Tokenizers are not read here.
 
 mod config;
 mod export;
@@ -59,7 +59,7 @@ impl<M: Model> Pretrained for M {}
 
 const LOAD: &str = "huggingface::load";
 
-/// The names of the weights, the first of which that is there is taken.
+/// The names of files of weights; the first one that exists is used.
 const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 
 /// The kind of model in a folder: `model_type` of its `config.json`.
@@ -77,14 +77,14 @@ pub fn model_type(folder: impl AsRef<Path>) -> Result<String> {
 /// The configuration of the model in a folder.
 ///
 /// # Errors
-/// If `config.json` cannot be read, is of another kind of model, or asks for something that the model does not do.
+/// If `config.json` cannot be read, is of another kind of model, or requires something that the model does not support.
 #[track_caller]
 pub fn config<M: Pretrained>(folder: impl AsRef<Path>) -> Result<M::Config> {
     let loc = remat::layer::location();
     read_config::<M>("huggingface::config", folder.as_ref()).map_err(|error| error.at(loc))
 }
 
-/// The configuration in the text of a `config.json`; `source` is what errors call it.
+/// Parses the configuration in the text of a `config.json`; errors name it `source`.
 ///
 /// # Errors
 /// As [`config`].
@@ -105,22 +105,22 @@ pub fn config_from_json<M: Pretrained>(source: impl AsRef<Path>, text: &str) -> 
     fields.and_then(|fields| fields_config::<M>(&fields)).map_err(|error| error.at(loc))
 }
 
-/// A configuration as the text of a `config.json`, which does not say the dtype of weights.
+/// A configuration as the text of a `config.json`, without the dtype of weights.
 pub fn config_to_json<M: Pretrained>(config: &M::Config) -> String {
     serde_json::Value::Object(family::fields::<M>(config)).to_string()
 }
 
-/// The model in a folder and its configuration. Its weights are of this dtype, which those of the files are converted to, or of that of the files.
+/// Loads the model in a folder and its configuration. The weights are converted to this dtype, or keep the dtype of the files.
 ///
 /// # Errors
-/// As [`config`]; as [`load`](crate::load) for the weights, which have to be safetensors.
+/// As [`config`]; as [`load`](crate::load) for the weights, which must be safetensors.
 #[track_caller]
 pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Result<(M, M::Config)> {
     let (loc, folder) = (remat::layer::location(), folder.as_ref());
     let load = || {
         let config = read_config::<M>(LOAD, folder)?;
         let file = SafeTensors::opened(&weights(folder)?)?;
-        // A file of the model without its head has names without the prefix of the model.
+        // A file of the model without its head has names without the model's prefix.
         let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };
         let dtype = match dtype {
             Some(dtype) => dtype,
@@ -151,7 +151,7 @@ fn fields_config<M: Pretrained>(fields: &Fields) -> Result<M::Config> {
     M::read_config(fields)
 }
 
-/// The file, or the index of the files, with the weights of a folder.
+/// The file with the weights of a folder, or the index of its files.
 fn weights(folder: &Path) -> Result<PathBuf> {
     let found = WEIGHTS.iter().map(|name| folder.join(name)).find(|path| path.exists());
     found.ok_or_else(|| {

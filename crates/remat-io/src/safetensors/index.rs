@@ -1,4 +1,4 @@
-//! The index of several files: which of them has a tensor.
+//! The index of several files, which maps tensors to files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ pub(crate) struct Index {
     pub(crate) weight_map: BTreeMap<String, String>,
 }
 
-/// What all files have together.
+/// The totals of all files.
 #[derive(Default, Serialize)]
 pub(crate) struct Sizes {
     /// Bytes of all tensors.
@@ -28,14 +28,14 @@ pub(crate) struct Sizes {
 /// The files of an index, each with its tensors.
 ///
 /// # Errors
-/// If the index cannot be read, or names a file that is not beside it.
+/// If the index cannot be read, or names a file outside of its folder.
 pub(super) fn read(operation: &str, path: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     let text = fs::read(path).map_err(|error| cannot(operation, "read", path, &error))?;
     let index: Index = serde_json::from_slice(&text)
         .map_err(|error| wrong(operation, path, format!("is not an index of safetensors: {error}")))?;
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (tensor, file) in index.weight_map {
-        // An index that was downloaded does not say what else of this machine is read.
+        // A downloaded index must not cause other files of this machine to be read.
         let mut parts = Path::new(&file).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             let message =

@@ -1,4 +1,4 @@
-//! Reading.
+//! Reads safetensors files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::failure::{cannot, listed, of_tensor, wrong};
 use crate::header::{self, Header};
 use crate::name::{self, Named};
 
-/// A safetensors file, or several of them with an index, whose headers were read, and whose tensors are read when they are asked for.
+/// A safetensors file, or several with an index. Headers are read when it is opened; tensors are read on request.
 ///
 /// ```
 /// use remat::Tensor;
@@ -36,7 +36,7 @@ pub struct SafeTensors {
     path: PathBuf,
     metadata: BTreeMap<String, String>,
     files: Vec<Opened>,
-    /// Which file has a tensor.
+    /// The index of each tensor's file.
     tensors: BTreeMap<String, usize>,
 }
 
@@ -64,18 +64,17 @@ struct Opened {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// A float of another dtype than the leaf of `like` is converted to it, rounded to nearest. Otherwise it is an error.
+    /// Converts floats to the dtype of the leaf of `like`, rounded to nearest. Otherwise another dtype is an error.
     pub cast_floats: bool,
-    /// Tensors of the file that the tree does not have are left out. Otherwise they are an error.
+    /// Ignores tensors of the file that the tree does not have. Otherwise they are an error.
     pub ignore_surplus: bool,
 }
 
-/// The tree of a file that [`save`](crate::save) wrote: the structure of `like` with the tensors of the file, found by their names.
+/// Reads the tree of a file that [`save`](crate::save) wrote: the structure of `like` with the tensors of the file, found by their names.
 ///
-/// Of the leaves of `like`, dtype and shape count, and the device: each tensor goes to the device that the leaf lives on; one that is cut over several
-/// devices is cut as the leaf is, so that none of them has more than its shard. A leaf may be abstract
-/// ([`Tensor::shape_only`]), as those of a model are whose `init` runs in [`eval_shape`](remat::eval_shape); then the tensors
-/// are on the host, and are the only memory that is needed.
+/// The leaves of `like` give dtype, shape and device: each tensor goes to the device of its leaf. If the leaf is cut over several devices,
+/// the tensor is cut in the same way, so that no device has more than its shard. A leaf may be abstract ([`Tensor::shape_only`]), as in a
+/// model whose `init` runs in [`eval_shape`](remat::eval_shape). Then the tensors are on the host, and no other memory is needed.
 ///
 /// ```
 /// use remat::{DType, Tensor, eval_shape, nn::Linear, random};
@@ -90,8 +89,8 @@ pub struct LoadOptions {
 /// ```
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, cut off or of another format; if it lacks a tensor of the tree or has others, or one has another dtype or
-/// shape: the error names the file and the tensor.
+/// If the file cannot be read, is damaged, truncated or has another format; if a tensor of the tree is missing, the file has others, or one
+/// has another dtype or shape. The error names the file and the tensor.
 #[track_caller]
 pub fn load<T: Tree>(path: impl AsRef<Path>, like: &T) -> Result<T> {
     load_with(&LoadOptions::default(), path, like)
@@ -108,10 +107,10 @@ pub fn load_with<T: Tree>(options: &LoadOptions, path: impl AsRef<Path>, like: &
     load().map_err(|error: Error| error.at(loc))
 }
 
-/// The operation that errors name, unless the user called another.
+/// The operation that errors name, unless the user called another one.
 const LOAD: &str = "load";
 
-/// The error of [`LOAD`] as that of another operation, at the line of its call; other errors stay.
+/// Changes an error of [`LOAD`] to one of another operation, at the line of its call; other errors stay.
 #[track_caller]
 pub(crate) fn of_operation(operation: &'static str) -> impl Fn(Error) -> Error {
     let loc = remat::layer::location();
@@ -122,12 +121,12 @@ pub(crate) fn of_operation(operation: &'static str) -> impl Fn(Error) -> Error {
 }
 
 impl SafeTensors {
-    /// Opens a file and reads its header. A file whose name ends in `.json` is an index, such as `model.safetensors.index.json`, which says which
-    /// of several files has a tensor; these are opened too.
+    /// Opens a file and reads its header. A file whose name ends in `.json` is an index, such as `model.safetensors.index.json`, which
+    /// lists the file of each tensor; these files are opened too.
     ///
     /// # Errors
-    /// If a file cannot be read, is damaged, cut off or of another format; if the index names a tensor that the file does not have, or a
-    /// file that is not in its own folder.
+    /// If a file cannot be read, is damaged, truncated or has another format; if the index names a tensor that its file does not have, or a
+    /// file outside of its folder.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafeTensors> {
         SafeTensors::opened(path.as_ref()).map_err(of_operation("SafeTensors::open"))
@@ -166,12 +165,12 @@ impl SafeTensors {
         Ok(this)
     }
 
-    /// The path that it was opened at.
+    /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The texts of the header, or of those of all files.
+    /// The metadata of the header, or of all files' headers.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -184,7 +183,7 @@ impl SafeTensors {
     /// Dtype and shape of a tensor.
     ///
     /// # Errors
-    /// If there is no tensor of this name, with a did-you-mean, or it has a dtype that remat lacks.
+    /// If there is no tensor with this name, with a did-you-mean, or remat does not support its dtype.
     #[track_caller]
     pub fn aval(&self, name: &str) -> Result<Aval> {
         self.find(name).map(|(_, aval, _)| aval).map_err(of_operation("SafeTensors::aval"))
@@ -199,7 +198,7 @@ impl SafeTensors {
         self.read(name).map_err(of_operation("SafeTensors::tensor"))
     }
 
-    /// The tree of the structure of `like` with the tensors of this file: see [`load`].
+    /// The structure of `like` with the tensors of this file: see [`load`].
     ///
     /// # Errors
     /// As [`load`].
@@ -222,8 +221,7 @@ impl SafeTensors {
         self.named_tree(options, like, name::named(like)?, |_| options.ignore_surplus)
     }
 
-    /// The tree of the structure of `like`, whose leaves have these names in the file. Tensors that it does not have are an error unless
-    /// `may_be_surplus`.
+    /// The structure of `like`, whose leaves have these names in the file. Surplus tensors are an error unless `may_be_surplus`.
     ///
     /// # Errors
     /// As [`load`].
@@ -259,7 +257,7 @@ impl SafeTensors {
         Ok(Tensor::from_array(Array::new(aval, data)?))
     }
 
-    /// The file of a tensor, its dtype and shape, and where it begins behind the header.
+    /// The file of a tensor, its dtype and shape, and its offset after the header.
     fn find(&self, name: &str) -> Result<(&Opened, Aval, u64)> {
         let place = self.tensors.get(name).and_then(|&number| {
             let opened = self.files.get(number)?;
@@ -279,7 +277,7 @@ impl SafeTensors {
         }
     }
 
-    /// That the file has the tensors of a tree and no others.
+    /// Checks that the file has the tensors of a tree and no others.
     fn expect_names(&self, leaves: &[Named], may_be_surplus: impl Fn(&str) -> bool) -> Result<()> {
         let wanted: BTreeSet<&str> = leaves.iter().map(|leaf| leaf.name.as_str()).collect();
         let missing: Vec<&str> = wanted.iter().filter(|name| !self.tensors.contains_key(**name)).copied().collect();
@@ -303,7 +301,7 @@ impl SafeTensors {
         Err(wrong(LOAD, &self.path, format!("has {count} that the tree does not: {names}")))
     }
 
-    /// That a tensor has dtype and shape of a leaf.
+    /// Checks that a tensor has the dtype and shape of a leaf.
     fn expect_aval(&self, options: &LoadOptions, leaf: &Named) -> Result<()> {
         let name = &leaf.name;
         let expected = leaf.tensor.aval().map_err(|error| of_tensor(LOAD, &self.path, name, &error))?;
@@ -324,7 +322,7 @@ impl SafeTensors {
     }
 }
 
-/// The tensor of a file for a leaf: the way round that it is there, of its dtype, on its device.
+/// The tensor of a file as a leaf needs it: transposed, converted, and on its device.
 fn fitted(mut tensor: Tensor, leaf: &Named) -> Result<Tensor> {
     if leaf.transposed {
         tensor = tensor.t();
@@ -333,7 +331,7 @@ fn fitted(mut tensor: Tensor, leaf: &Named) -> Result<Tensor> {
     if tensor.dtype()? != dtype {
         tensor = tensor.to_dtype(dtype);
     }
-    // One that is abstract or traced lives nowhere.
+    // An abstract or traced leaf has no device.
     if leaf.tensor.device().is_ok() {
         tensor = tensor.to_device_of(&leaf.tensor);
     }

@@ -1,4 +1,4 @@
-//! Writing.
+//! Writes safetensors files.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -27,14 +27,14 @@ use crate::{element, header};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct SaveOptions {
-    /// Texts for the header of the file, by names of your own. (`transformers` asks for `format`: `pt`.)
+    /// Metadata for the header of the file. (`transformers` requires `format`: `pt`.)
     pub metadata: BTreeMap<String, String>,
 }
 
 /// Writes the tensors of a tree into a file, each with its dtype, under its [name](crate::names).
 ///
-/// The tensors are written one by one from where they are: those on a device are copied to the host one at a time, and no copy stays there. The file
-/// appears whole, once it is on the disk; it replaces another file at `path`, or the link that is there.
+/// The tensors are written one by one without copying those on the host; those on a device are copied to the host one at a time. The file
+/// is written atomically, and replaces a file or link at `path`.
 ///
 /// ```
 /// use remat::Tensor;
@@ -46,8 +46,8 @@ pub struct SaveOptions {
 /// ```
 ///
 /// # Errors
-/// If a tensor has no elements to write (it is failed, traced or abstract), as [`names`](crate::names), and if the file cannot be written, as
-/// when the disk is full. What was at `path` is there then as before.
+/// If a tensor has no elements to write (it is failed, traced or abstract), as [`names`](crate::names), and if the file cannot be written,
+/// for example when the disk is full. Then a file at `path` is unchanged.
 #[track_caller]
 pub fn save<T: Tree>(path: impl AsRef<Path>, tree: &T) -> Result<()> {
     save_with(&SaveOptions::default(), path, tree)
@@ -79,7 +79,7 @@ pub(crate) fn write(
     for named in tensors {
         let Named { name, tensor, transposed } = &named;
         let aval = aval(&named).map_err(|error| of_tensor(operation, path, name, &error))?;
-        // What is known to fail is found before a byte is written.
+        // Errors that can be known are found before a byte is written.
         if tensor.is_traced() || tensor.is_abstract() {
             tensor.array().map_err(|error| of_tensor(operation, path, name, &error))?;
         }
@@ -104,7 +104,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Dtype and shape of a tensor, which is a matrix if it is to be transposed.
+/// The dtype and shape of a tensor in the file; to be transposed, it must be a matrix.
 fn aval(named: &Named) -> Result<&Aval> {
     let aval = named.tensor.aval()?;
     if named.transposed && aval.rank() != 2 {
