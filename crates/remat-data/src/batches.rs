@@ -10,21 +10,22 @@ use crate::tokens::Tokens;
 /// The operation that errors name.
 const BATCHES: &str = "Batches";
 
-/// Sequences of tokens, and the token that follows each of theirs: both `i32[batch, context]`.
+/// Sequences of tokens, and for each token the next one: both `i32[batch, context]`.
 #[derive(Clone, Tree)]
 pub struct Batch {
     /// The tokens.
     pub tokens: Tensor,
-    /// The tokens that follow.
+    /// The next tokens.
     pub targets: Tensor,
 }
 
-/// The batches of a training run. Which sequences the batch of a step has depends on the seed and the step alone, so that a run that is resumed sees those
-/// that it would have seen.
+/// The batches of a training run. The sequences of a step's batch depend only on the seed and the step, so that a resumed run sees the same
+/// batches.
 ///
-/// An epoch cuts the tokens into windows of `context`, whose targets are the same window one token later, and has every window once, in an order of its
-/// own that is computed, not kept; so has the next, and a batch may have windows of two epochs. The first window of an epoch begins at a random offset
-/// of its own, at one of `context` or more, so that windows are cut at other tokens in each epoch. What an epoch leaves out is at the ends of the text,
+/// An epoch cuts the tokens into windows of `context`, whose targets are the same window one token later. It has every window once, in a
+/// random order that is computed, not stored. Each epoch has another order, and a batch may have windows of two epochs. The first window of
+/// an epoch begins at a random offset, one of at least `context` possible ones, so that each epoch cuts windows at other tokens. An epoch
+/// leaves out less than two windows, at the ends of the text.
 /// and less than two windows.
 ///
 /// ```
@@ -49,10 +50,10 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of the shape `[batch, context]`: how many sequences, of how many tokens each.
+    /// Batches of shape `[batch, context]`: the number of sequences, and the tokens of each.
     ///
     /// # Errors
-    /// If one of these is 0; if there are not more tokens than `context`.
+    /// If one of these is 0; if there are at most `context` tokens.
     #[track_caller]
     pub fn new(tokens: Tokens, [batch, context]: [usize; 2], seed: u64) -> Result<Batches> {
         let loc = location();
@@ -70,7 +71,7 @@ impl Batches {
         Ok(Batches { tokens, context, batch, seed })
     }
 
-    /// The windows of an epoch: as many as leave room for `context` offsets, but one at least.
+    /// The number of windows of an epoch: as many as leave room for `context` offsets, but at least one.
     pub fn windows(&self) -> u64 {
         let context = self.context as u64;
         ((self.tokens.len() - context) / context).max(1)
@@ -88,21 +89,21 @@ impl Batches {
         batch_at(&self.tokens, starts, self.context).map_err(|error| error.at(loc))
     }
 
-    /// The first token of a window, counted over all epochs.
+    /// The first token of a window, where windows are counted over all epochs.
     fn start(&self, window: u64) -> u64 {
         let (count, context) = (self.windows(), self.context as u64);
         let epoch = window / count;
-        // All that leave room for the target of the last token: so both ends are left out equally often.
+        // All offsets that leave room for the target of the last token, so that both ends are left out equally often.
         let offsets = self.tokens.len() - count * context;
         let offset = mixed(mixed(self.seed ^ 1) ^ epoch) % offsets;
         offset + Shuffle::new(self.seed, epoch, count).at(window % count) * context
     }
 
-    /// Batches of all sequences in the order of the tokens, from the first on: to test a model. The last one may have fewer sequences; less than
-    /// a sequence at the end is left out.
+    /// Batches of all sequences in the order of the tokens, to test a model. The last batch may have fewer sequences; less than a sequence
+    /// at the end is left out.
     ///
     /// # Errors
-    /// Each if a shard cannot be read.
+    /// Each batch, if a shard cannot be read.
     pub fn in_order(&self) -> impl Iterator<Item = Result<Batch>> + use<> {
         let (this, count) = (self.clone(), (self.tokens.len() - 1) / self.context as u64);
         (0..count).step_by(self.batch).map(move |first| {

@@ -1,4 +1,4 @@
-//! The folder in which shards of texts are kept from run to run.
+//! The cache of shards of texts, a folder that outlives runs.
 
 use std::fs::{self, DirEntry, File};
 use std::io;
@@ -14,20 +14,21 @@ use crate::failure::cannot;
 /// The operation that errors name.
 const CACHE: &str = "TokenCache";
 
-/// The file that lists what the shards of a text are; it is written last.
+/// The file that describes the shards of a text; it is written last.
 pub(crate) const INDEX: &str = "index.json";
 
-/// How the names of folders begin that are written, or were when their process ended.
+/// The prefix of folders that are being written, or were when their process ended.
 const UNFINISHED: &str = ".tokens";
 
 /// The file that processes lock.
 const LOCK: &str = ".lock";
 
-/// A folder in which nothing was written for so long is left of a process that ended.
+/// The age of the last write after which an unfinished folder counts as left by a process that ended.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// A folder of tokens of texts: the shards of each text and tokenizer in a folder of their own, as [`Corpus::in_shards`](crate::Corpus::in_shards) makes
-/// them. Several processes may use it. It has no limit, since a run cannot do without the tokens of its text.
+/// A folder of tokens of texts. The shards of each text and tokenizer are in their own folder, as
+/// [`Corpus::in_shards`](crate::Corpus::in_shards) writes them. Several processes may use it. It has no size limit, since a run needs all
+/// tokens of its text.
 ///
 /// ```
 /// use remat_data::{Corpus, Source, TokenCache, Tokenizer};
@@ -47,33 +48,33 @@ pub struct TokenCache {
     folder: PathBuf,
 }
 
-/// What tokens take.
+/// The size of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TokenUsage {
-    /// Texts, one for each tokenizer that it was read by.
+    /// The number of texts, counted once for each tokenizer.
     pub texts: usize,
     /// The bytes of their files.
     pub bytes: u64,
 }
 
 impl TokenCache {
-    /// That of a folder, which need not exist.
+    /// The cache in a folder, which need not exist.
     pub fn new(folder: impl Into<PathBuf>) -> TokenCache {
         TokenCache { folder: folder.into() }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What it takes, with what is being written; nothing where the folder is not there.
+    /// Its size, including shards that are being written; zero if the folder does not exist.
     pub fn usage(&self) -> TokenUsage {
         self.entries().fold(TokenUsage::default(), TokenUsage::with)
     }
 
-    /// Deletes the tokens of all texts, and what processes have left that ended while they wrote; says what they took. Runs that use them go on where the
-    /// system lets files be deleted that are open.
+    /// Deletes the tokens of all texts, and unfinished folders of processes that ended; returns their size. Runs that use them continue if
+    /// the system can delete open files.
     ///
     /// # Errors
     /// If a folder cannot be deleted.
@@ -92,7 +93,7 @@ impl TokenCache {
         Ok(deleted)
     }
 
-    /// A new folder to write shards to, which is deleted when it is dropped unless it was put in its place. What is left of processes that ended is deleted.
+    /// A new folder to write shards to, which is deleted when dropped unless it replaces another. Deletes folders of processes that ended.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -104,8 +105,8 @@ impl TokenCache {
         tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.folder)
     }
 
-    /// Puts a folder that was written in the place of another. There is no instant at which that has a part of its files: it is moved away, and deleted
-    /// afterwards.
+    /// Replaces a folder by one that was written. The old folder is moved away and deleted afterwards, so that its path never has only a
+    /// part of its files.
     ///
     /// # Errors
     /// If one cannot be moved.
@@ -117,24 +118,24 @@ impl TokenCache {
         }
     }
 
-    /// Keeps other processes from replacing folders while it is held.
+    /// Prevents other processes from replacing folders while it is held.
     pub(crate) fn shared(&self) -> Option<File> {
         self.lock(File::lock_shared)
     }
 
-    /// Keeps other processes from opening and replacing folders while it is held.
+    /// Prevents other processes from opening and replacing folders while it is held.
     pub(crate) fn exclusive(&self) -> Option<File> {
         self.lock(File::lock)
     }
 
-    /// Nothing where the folder is not there or cannot be written, or its file system has no locks: then a process may find that a folder is being
-    /// replaced, and writes one of its own.
+    /// `None` if the folder does not exist or is not writable, or its file system has no locks. Then a process may find that a folder is
+    /// being replaced, and writes its own.
     fn lock(&self, lock: fn(&File) -> io::Result<()>) -> Option<File> {
         let file = File::options().append(true).create(true).open(self.folder.join(LOCK)).ok()?;
         lock(&file).ok().map(|()| file)
     }
 
-    /// The folders that are the cache's. Others are not touched.
+    /// The folders that belong to the cache. Others are not touched.
     fn entries(&self) -> impl Iterator<Item = Entry> + use<> {
         fs::read_dir(&self.folder).into_iter().flatten().flatten().filter_map(|entry| Entry::of(&entry))
     }
@@ -150,7 +151,7 @@ impl TokenUsage {
 struct Entry {
     path: PathBuf,
     bytes: u64,
-    /// When something was last written.
+    /// The time of the last write.
     written: SystemTime,
     is_finished: bool,
 }

@@ -1,4 +1,4 @@
-//! Text as tokens, divided into what a model learns and what it is tested on.
+//! Text as tokens, split into training data and held-out data.
 
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -21,7 +21,7 @@ use crate::tokens::{Header, ToFiles, ToMemory, Tokens, Writer};
 /// The operation that errors name.
 const CORPUS: &str = "Corpus";
 
-/// One of this many documents is held out, or the last part of this many of each file.
+/// One of this many documents is held out; of a text file, the last of this many parts.
 const HELD_OUT: usize = 10;
 
 /// The bytes of text that are tokenized together.
@@ -31,10 +31,10 @@ const TOGETHER: usize = 2 << 20;
 const TRAIN: &str = "train";
 const TEST: &str = "held-out";
 
-/// The tokens of a text: those to learn, and those that are held out.
+/// The tokens of a text: training tokens, and held-out tokens.
 ///
-/// Of a text file the last tenth is held out (of each mebibyte, if it is longer); of JSON lines and Parquet every tenth document. Where the tokenizer
-/// has a token that ends documents, it stands behind each document, and behind each part of a file.
+/// Of a text file the last tenth is held out (of each mebibyte, if it is longer); of JSON lines and Parquet every tenth document. If the
+/// tokenizer has a token that ends documents, it follows each document, and each part of a file.
 ///
 /// ```
 /// use remat_data::{Corpus, Source, Tokenizer};
@@ -49,11 +49,11 @@ const TEST: &str = "held-out";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// What is learnt.
+    /// The training tokens.
     pub train: Tokens,
-    /// What is tested.
+    /// The held-out tokens.
     pub held_out: Tokens,
-    /// The bytes of the text, both parts together.
+    /// The bytes of the whole text.
     pub bytes: u64,
     /// The number of documents.
     pub documents: u64,
@@ -61,16 +61,16 @@ pub struct Corpus {
     pub notes: Vec<String>,
 }
 
-/// What is counted of a text while it is tokenized.
+/// Counts of a text, made while it is tokenized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Counts {
     bytes: u64,
     documents: u64,
-    /// Pieces with bytes that are not UTF-8, where the tokenizer takes text alone.
+    /// Pieces with bytes that are not UTF-8, if the tokenizer only takes text.
     not_utf8: u64,
 }
 
-/// What a folder of shards has.
+/// The description of a folder of shards.
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
     tokenizer: u64,
@@ -83,7 +83,7 @@ struct Index {
 }
 
 impl Corpus {
-    /// The tokens of a text, in memory: two bytes for each, four where the vocabulary has more than 65,536.
+    /// Tokenizes a text in memory. A token takes two bytes, or four if the vocabulary has more than 65,536 tokens.
     ///
     /// # Errors
     /// If the text cannot be read, has no documents, or cannot be tokenized.
@@ -96,8 +96,8 @@ impl Corpus {
         Ok(Corpus::new(source, train.into_tokens(), test.into_tokens(), counts))
     }
 
-    /// The tokens of a text, in shards in a folder of their own below `cache`, from which batches are read: memory does not depend on the size of the
-    /// text. It is tokenized once, and again when a file of the text has changed or a shard is damaged.
+    /// Tokenizes a text into shards, in their own folder in `cache`. Batches are read from them, so that memory does not depend on the size
+    /// of the text. A text is tokenized once, and again if one of its files has changed or a shard is damaged.
     ///
     /// ```
     /// use remat_data::{Corpus, Source, Tokenizer};
@@ -140,7 +140,7 @@ impl Corpus {
         let written = cache.unfinished().map_err(|error| failed(&error))?;
         write(source, tokenizer, fingerprint, &written)?;
         let _lock = cache.exclusive();
-        // Another process may have written the same meanwhile; without locks, also while this one replaces it.
+        // Another process may have written the same meanwhile, or without locks be replacing this one.
         let (train, test, counts) = match open() {
             Ok(opened) => opened,
             Err(_) => match (cache.replace(&folder, written.path()), open()) {
@@ -153,7 +153,7 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// All tokens of a text in memory, in its order, with nothing held out, and the number of bytes of the text.
+    /// Tokenizes a text in memory with nothing held out; returns all tokens in order, and the bytes of the text.
     ///
     /// # Errors
     /// As [`Corpus::in_memory`].
@@ -180,8 +180,8 @@ impl Corpus {
         Corpus { train, held_out, bytes: counts.bytes, documents: counts.documents, notes }
     }
 
-    /// The same tokens where the held-out ones are at least a sequence of a context, and the token after it: if they are fewer, the end of the text
-    /// is held out.
+    /// The same tokens, with at least one sequence of `context` tokens, and the token after it, held out: if there are fewer, the end of
+    /// the text is held out.
     ///
     /// # Errors
     /// If there are fewer tokens than two such sequences.
@@ -206,10 +206,10 @@ impl Corpus {
     }
 }
 
-/// The name of the folder of the shards of a text: it depends on where the text is, and on the tokenizer.
+/// The name of the folder for a text's shards: it depends on the path of the text, and on the tokenizer.
 fn name(source: &Source, tokenizer: &Tokenizer) -> Result<String> {
     let path = source.path();
-    // A text in memory has a description in place of a path.
+    // A text in memory has a description instead of a path.
     let full = path.canonicalize().map_err(|error| cannot(CORPUS, "read", path, &error))?;
     let mut hasher = XxHash3_64::new();
     hasher.write(full.as_os_str().as_encoded_bytes());
@@ -219,7 +219,7 @@ fn name(source: &Source, tokenizer: &Tokenizer) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-/// What shards of this tokenizer and source have in their headers.
+/// The header of shards of this tokenizer and source.
 fn header(tokenizer: &Tokenizer, source: u64) -> Header {
     let (tokenizer, vocabulary) = (tokenizer.fingerprint(), tokenizer.vocabulary() as u64);
     Header { vocabulary, tokenizer, source, ..Header::default() }
@@ -265,7 +265,7 @@ fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &Temp
     write().map_err(|error| cannot(CORPUS, "write", &path, &error))
 }
 
-/// Tokenizes a text, piece by piece, into what is learnt and what is held out.
+/// Tokenizes a text, piece by piece, into training and held-out tokens.
 ///
 /// # Errors
 /// Those of the source, the tokenizer and the writers; if there are no documents.
@@ -296,7 +296,7 @@ fn tokenize(source: &Source, tokenizer: &Tokenizer, train: &mut impl Writer, tes
     Ok(counts)
 }
 
-/// Calls `each` with every piece of a text, the number of its document, and its tokens.
+/// Calls `each` with every piece of a text, the index of its document, and its tokens.
 ///
 /// # Errors
 /// Those of the source, the tokenizer and `each`.
@@ -312,7 +312,7 @@ fn each_piece(
             match pieces.next() {
                 Some(piece) => {
                     let piece = piece?;
-                    // Short pieces take memory beside their bytes.
+                    // Short pieces take memory besides their bytes.
                     bytes += piece.bytes.len() + 256;
                     together.push(piece);
                 }

@@ -5,17 +5,17 @@ use std::path::Path;
 
 use remat::{Error, ErrorKind};
 
-/// An error of a file or folder: what is wrong with it.
+/// An error about the content of a file or folder.
 pub(crate) fn wrong(operation: &str, path: &Path, message: impl AsRef<str>) -> Error {
     Error::new(ErrorKind::Io, operation, format!("`{}` {}", path.display(), message.as_ref()))
 }
 
-/// An error of the system: what could not be done with a file or folder.
+/// A system error: what could not be done with a file or folder.
 pub(crate) fn cannot(operation: &str, what: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, operation, format!("cannot {what} `{}`: {error}", path.display()))
 }
 
-/// An argument that is not a possible one.
+/// The error of an invalid argument.
 pub(crate) fn invalid(operation: &str, message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Argument, operation, message)
 }

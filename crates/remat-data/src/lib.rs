@@ -1,4 +1,4 @@
-//! What models learn: text from files and its tokens, and labelled images, as batches that depend on a seed and a step alone.
+//! Training data: text from files and its tokens, and labelled images, as batches that depend only on a seed and a step.
 //!
 //! ```
 //! use remat_data::{Batches, Corpus, Source, Tokenizer};
@@ -11,18 +11,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Text is read in pieces of a mebibyte, and tokens are read from where they lie in their files: texts may be larger than memory. Nothing is mapped into
-//! memory, for the reasons of `remat-io`; reading a window by its offset costs a call of the system, a few microseconds of a step.
+//! Text is read in pieces of a mebibyte, and windows of tokens are read directly from their files, so that texts may be larger than memory.
+//! Files are not memory-mapped, for the reasons in `remat-io`; reading a window costs a system call, a few microseconds of a step.
 //!
-//! Features: `tokenizers` for the tokenizers of Hugging Face, `image` for folders of pictures, `parquet` for Parquet files, `parquet-zstd` for those that are compressed by Zstandard.
+//! Features: `tokenizers` for the tokenizers of Hugging Face, `image` for folders of pictures, `parquet` for Parquet files, `parquet-zstd`
+//! for Parquet files compressed with Zstandard.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each of which uses only those above it in this list (a test checks this):
 //!
 //! 1. `failure`, `shuffle`, `open`: errors of files, permutations, files that may be compressed
 //! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as numbers, sequences of these
 //! 3. [`images`](Images): labelled images and their batches
 //! 4. [`cache`](TokenCache): the folder of shards
-//! 5. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): what is learnt and what is held out, batches, ahead of time
+//! 5. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): training and held-out tokens, batches, batches made ahead
 
 mod batches;
 mod cache;

@@ -1,4 +1,4 @@
-//! Files that may be compressed, by the ending of their names.
+//! Opens files that may be compressed, by the extension of their names.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read};
@@ -8,20 +8,20 @@ use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Endings of compressed files.
+/// Extensions of compressed files.
 const COMPRESSED: [&str; 2] = ["gz", "zst"];
 
-/// The extension that says what a file has, in lower case: `jsonl` of `data.jsonl.gz`.
+/// The extension of the content, in lower case: `jsonl` for `data.jsonl.gz`.
 pub(crate) fn kind(path: &Path) -> String {
     let extension = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     let outer = extension(path);
     if COMPRESSED.contains(&outer.as_str()) { extension(&path.with_extension("")) } else { outer }
 }
 
-/// The content of a file; that of a `.gz` or `.zst` file decompressed as it is read.
+/// Opens the content of a file; a `.gz` or `.zst` file is decompressed as it is read.
 ///
 /// # Errors
-/// Those of the system, as those of reading, which also say if compressed bytes are damaged or end early.
+/// System errors. Reading has system errors too, also for compressed bytes that are damaged or truncated.
 pub(crate) fn reader(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     let file = File::open(path)?;
     Ok(match path.extension().map(|e| e.to_string_lossy().to_lowercase()).as_deref() {
@@ -31,7 +31,7 @@ pub(crate) fn reader(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     })
 }
 
-/// The frames of a Zstandard file, one after the other: the decoder reads one.
+/// The frames of a Zstandard file, one after the other; the decoder reads only one.
 struct Frames {
     file: io::BufReader<File>,
     decoder: FrameDecoder,
@@ -48,7 +48,7 @@ impl Read for Frames {
             if read > 0 || buffer.is_empty() {
                 return Ok(read);
             }
-            // The decoder computes the checksum of a frame, and leaves it to the caller to compare it.
+            // The decoder computes the checksum of a frame, but the caller must compare it.
             let expected = self.decoder.get_checksum_from_data();
             if expected.is_some() && expected != self.decoder.get_calculated_checksum() {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum of a frame does not match"));
@@ -61,7 +61,7 @@ impl Read for Frames {
 }
 
 impl Frames {
-    /// Begins the next frame with content, if there is one. Frames for other programs, which say how long they are, are skipped.
+    /// Starts the next frame with content, if there is one. Skippable frames are skipped.
     fn next(&mut self) -> io::Result<bool> {
         while !self.file.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.file) {

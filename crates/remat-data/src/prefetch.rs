@@ -1,4 +1,4 @@
-//! Batches made ahead of their steps, on a thread of their own.
+//! Makes batches ahead of their steps, on a separate thread.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -9,8 +9,8 @@ use remat::{Error, ErrorKind, Result};
 /// The operation that errors name.
 const PREFETCH: &str = "Prefetch";
 
-/// Makes the values of the next steps while the caller works on this one. They are those that the function gives without it, in the order of the steps, and
-/// so are its errors. The thread ends when this is dropped.
+/// Makes the values of the next steps while the caller works on this one. The values and errors are those of the function, in the order of
+/// the steps. The thread ends when this is dropped.
 ///
 /// ```
 /// use remat_data::{Batches, Prefetch, Tokens};
@@ -26,16 +26,16 @@ const PREFETCH: &str = "Prefetch";
 /// ```
 #[derive(Debug)]
 pub struct Prefetch<T> {
-    /// Is gone before the thread is waited for, which notices by that.
+    /// Dropped before the thread is joined, which stops the thread.
     values: Option<Receiver<Result<T>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Makes values from a step on; `ahead` of them wait for the caller at most, beside the one that is being made.
+    /// Makes values from a step on. At most `ahead` of them wait for the caller, besides the one that is being made.
     ///
     /// # Errors
-    /// If the system starts no thread.
+    /// If the system cannot start a thread.
     #[track_caller]
     pub fn new(
         first: u64,
@@ -60,10 +60,10 @@ impl<T: Send + 'static> Prefetch<T> {
         Ok(Prefetch { values: Some(values), thread: Some(thread) })
     }
 
-    /// The value of the next step; it waits for it.
+    /// Waits for the value of the next step.
     ///
     /// # Errors
-    /// That of the function, after which there are no more values.
+    /// The error of the function, after which there are no more values.
     #[track_caller]
     pub fn next(&self) -> Result<T> {
         let value = self.values.as_ref().and_then(|values| values.recv().ok());
@@ -77,7 +77,7 @@ impl<T: Send + 'static> Prefetch<T> {
 impl<T> Drop for Prefetch<T> {
     fn drop(&mut self) {
         self.values = None;
-        // A panic of the function was told to the caller of `next`.
+        // The caller of `next` was told of a panic of the function.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

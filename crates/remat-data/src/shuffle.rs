@@ -1,10 +1,10 @@
-//! A permutation of the numbers below `n` whose elements are computed one by one, in no memory: what shuffles windows and images.
+//! A permutation of the numbers below `n` whose elements are computed one by one, without memory. It shuffles windows and images.
 
-/// The permutation of the numbers below `len` that belongs to a seed and an epoch.
+/// The permutation of the numbers below `len` for a seed and an epoch.
 ///
-/// It is the swap-or-not shuffle: each round pairs every number with another by a reflection and swaps the pair or not, by a bit that depends on
-/// the pair. `6 log2(len)` rounds make it close to uniform for every `len`, also for small ones, where the rounds of a Feistel network
-/// are far from it and numbers outside the range would have to be tried again.
+/// It is the swap-or-not shuffle: each round pairs every number with another by a reflection, and swaps the pair or not, by a bit that
+/// depends on the pair. `6 log2(len)` rounds make it close to uniform for every `len`. For small `len` a Feistel network would be far from
+/// uniform, and would have to try again for numbers out of range.
 ///
 /// Source: Hoang, Morris, Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO 2012.
 #[derive(Clone, Copy, Debug)]
@@ -20,14 +20,14 @@ impl Shuffle {
         Shuffle { len, rounds: 6 * bits, key: mixed(mixed(seed) ^ epoch) }
     }
 
-    /// Where the permutation takes `i`, which is below its length.
+    /// The image of `i`, which is below its length.
     pub(crate) fn at(&self, i: u64) -> u64 {
         let mut x = i;
         for round in 0..self.rounds {
             let key = mixed(self.key ^ u64::from(round).wrapping_mul(GOLDEN));
             let pivot = key % self.len;
             let partner = if pivot >= x { pivot - x } else { pivot + (self.len - x) };
-            // Both of a pair ask for the same bit.
+            // Both numbers of a pair use the same bit.
             if mixed(key ^ x.max(partner)) & 1 == 1 {
                 x = partner;
             }

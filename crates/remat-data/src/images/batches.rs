@@ -22,10 +22,10 @@ pub struct ImageBatch {
     pub labels: Tensor,
 }
 
-/// The batches of a training run. Which images the batch of a step has, and where they are cropped and flipped, depends on the seed and the step alone, so
-/// that a run that is resumed sees those that it would have seen.
+/// The batches of a training run. The images of a step's batch, their crops and their flips depend only on the seed and the step, so that a
+/// resumed run sees the same batches.
 ///
-/// An epoch has every image once, in an order of its own that is computed, not kept; a batch may have images of two epochs.
+/// An epoch has every image once, in a random order that is computed, not stored; a batch may have images of two epochs.
 ///
 /// ```
 /// use remat_data::{ImageBatches, Images};
@@ -44,13 +44,13 @@ pub struct ImageBatches {
     images: Images,
     batch: usize,
     seed: u64,
-    /// What each byte of each channel becomes.
+    /// The float for each byte of each channel.
     values: Vec<[f32; 256]>,
     padding: usize,
     flips: bool,
 }
 
-/// How an image is changed: where its crop begins in the padded image, and whether it is flipped.
+/// The augmentation of an image: the start of its crop in the padded image, and whether it is flipped.
 #[derive(Clone, Copy)]
 struct Change {
     top: usize,
@@ -73,10 +73,10 @@ impl ImageBatches {
         Ok(ImageBatches { images, batch, seed, values, padding: 0, flips: false })
     }
 
-    /// With values less the mean of their channel, and divided by its standard deviation: those of the images that are learnt, also for images that test.
+    /// With values normalised by each channel's mean and standard deviation. Use those of the training images for test images too.
     ///
     /// # Errors
-    /// If there are not as many channels, or a mean is not finite, or a deviation not positive.
+    /// If the number of channels differs, a mean is not finite, or a deviation is not positive.
     #[track_caller]
     pub fn with_channels(mut self, of: &Channels) -> Result<ImageBatches> {
         let loc = location();
@@ -96,7 +96,7 @@ impl ImageBatches {
         Ok(self)
     }
 
-    /// With images that are cropped at random to their size from ones with a border of this many black pixels.
+    /// With random crops of the images' size, from images padded by a border of this many black pixels.
     ///
     /// # Errors
     /// If the border is not smaller than the images.
@@ -115,7 +115,7 @@ impl ImageBatches {
         ImageBatches { flips: true, ..self }
     }
 
-    /// The batch of a step, with images of f32.
+    /// The batch of a step, with images as f32.
     ///
     /// # Errors
     /// If a picture cannot be read or decoded.
@@ -135,10 +135,10 @@ impl ImageBatches {
         Ok(self.tensors(pixels.map_err(|error| error.at(loc))?, labels))
     }
 
-    /// Batches of all images in their order, neither cropped nor flipped, of f32: to test a model. The last one may have fewer images.
+    /// Batches of all images in order, as f32, neither cropped nor flipped, to test a model. The last batch may have fewer images.
     ///
     /// # Errors
-    /// Each as [`ImageBatches::get`].
+    /// Each batch as [`ImageBatches::get`].
     pub fn in_order(&self) -> impl Iterator<Item = Result<ImageBatch>> + use<> {
         let (this, count) = (self.clone(), self.images.len());
         (0..count).step_by(self.batch).map(move |first| {
@@ -148,7 +148,7 @@ impl ImageBatches {
         })
     }
 
-    /// The bytes of the images of a step as they are learnt, and their labels.
+    /// The bytes of a step's augmented images, and their labels.
     fn changed(&self, step: u64) -> (Result<Vec<u8>>, Vec<i32>) {
         let count = self.images.len() as u64;
         let first = step.wrapping_mul(self.batch as u64);
@@ -176,7 +176,7 @@ impl ImageBatches {
         Change { top: crop(bits), left: crop(bits ^ 1), is_flipped: self.flips && mixed(bits ^ 2) & 1 == 1 }
     }
 
-    /// Adds an image as it is changed.
+    /// Appends an image with its augmentation.
     fn add(&self, image: &[u8], change: Change, pixels: &mut Vec<u8>) {
         let [height, width, channels] = self.images.shape();
         let inside = |at: usize, size: usize| at.checked_sub(self.padding).filter(|&at| at < size);
@@ -192,7 +192,7 @@ impl ImageBatches {
         }
     }
 
-    /// The values of whole images.
+    /// The floats of whole images.
     fn floats(&self, pixels: Vec<u8>) -> Vec<f32> {
         pixels.into_iter().zip(self.values.iter().cycle()).map(|(byte, values)| values[byte as usize]).collect()
     }

@@ -12,7 +12,7 @@ use crate::open::reader;
 /// Height and width.
 const SIDE: usize = 32;
 
-/// The files of CIFAR-10; the last one tests.
+/// The files of CIFAR-10; the last one is the test set.
 pub(super) const NAMES_10: [&str; 6] = [
     "data_batch_1.bin",
     "data_batch_2.bin",
@@ -22,14 +22,14 @@ pub(super) const NAMES_10: [&str; 6] = [
     "test_batch.bin",
 ];
 
-/// The files of CIFAR-100; the last one tests.
+/// The files of CIFAR-100; the last one is the test set.
 pub(super) const NAMES_100: [&str; 2] = ["train.bin", "test.bin"];
 
 /// One of the two data sets.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     names: &'static [&'static str],
-    /// The bytes of labels before an image; the last one is read. Of CIFAR-100 the first is that of the class of classes.
+    /// The bytes of labels before an image; the last one is read. In CIFAR-100 the first is the superclass.
     labels: usize,
     classes: usize,
 }
@@ -40,7 +40,7 @@ pub(super) const HUNDRED: Kind = Kind { names: &NAMES_100, labels: 2, classes: 1
 /// The images of a folder.
 ///
 /// # Errors
-/// If a file cannot be read, is cut off, or has a label that is not of a class.
+/// If a file cannot be read, is truncated, or has an invalid label.
 pub(super) fn read(folder: &Path, split: Split, kind: Kind) -> Result<Images> {
     let (train, test) = kind.names.split_at(kind.names.len() - 1);
     let names = if split == Split::Train { train } else { test };
@@ -61,7 +61,7 @@ pub(super) fn read(folder: &Path, split: Split, kind: Kind) -> Result<Images> {
         for image in bytes.chunks_exact(record) {
             let (label, planes) = image.split_at(kind.labels);
             labels.extend(label.last().copied().map(i32::from));
-            // One color after the other becomes one pixel after the other.
+            // From planes of colors to interleaved pixels.
             pixels.extend((0..plane).flat_map(|at| [planes[at], planes[plane + at], planes[2 * plane + at]]));
         }
         check_labels(&labels[first..], kind.classes).map_err(|message| wrong(IMAGES, &path, message))?;

@@ -13,8 +13,8 @@ use remat::{Error, Result};
 use super::{Fit, IMAGES, Pictures};
 use crate::failure::{cannot, wrong};
 
-/// The bytes of the image that a picture becomes, row by row and pixel by pixel. What it is, its bytes say, not its name; it is turned as its camera says; what is
-/// transparent is on white.
+/// Decodes a picture to the bytes of an image, row by row and pixel by pixel. The format is detected from the content, not from the name.
+/// The picture is rotated according to its EXIF orientation, and transparent pixels are blended with white.
 ///
 /// # Errors
 /// If the file cannot be read or decoded.
@@ -42,14 +42,14 @@ pub(super) fn picture(path: &Path, as_image: &Pictures) -> Result<Vec<u8>> {
     Ok(if as_image.channels == 1 { picture.into_luma8().into_raw() } else { picture.into_rgb8().into_raw() })
 }
 
-/// Whether a JPEG has no end, whose missing pixels the decoder would make up.
+/// Whether a JPEG is truncated; the decoder would invent the missing pixels.
 fn is_cut_off(bytes: &[u8]) -> bool {
     if !bytes.starts_with(&[0xff, 0xd8]) {
         return false;
     }
     let mut rest = &bytes[2..];
     loop {
-        // Segments up to the pixels have their lengths; among the pixels 0xff is followed by other bytes than this.
+        // Segments before the pixels have a length. Among the pixels, this byte never follows 0xff.
         rest = match rest {
             [0xff, 0xff, ..] => &rest[1..],
             [0xff, 0xda, pixels @ ..] => return !pixels.windows(2).any(|pair| pair == [0xff, 0xd9]),
@@ -62,21 +62,21 @@ fn is_cut_off(bytes: &[u8]) -> bool {
     }
 }
 
-/// The picture in the size of the image, by means of the pixels that each of its own covers (a triangle filter).
+/// Resizes the picture to the size of the image, by averaging the pixels that each new pixel covers (a triangle filter).
 fn fitted(picture: DynamicImage, as_image: &Pictures) -> DynamicImage {
-    // Sizes that u32 does not hold are refused before, with the memory that they take.
+    // Sizes beyond u32 are rejected before, because of the memory that they take.
     let [height, width] = as_image.size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
     if (picture.height(), picture.width()) == (height, width) {
         return picture;
     }
     match as_image.fit {
-        // Cut first: a narrow picture as a whole would be far larger than the image.
+        // Cropped first: a narrow picture would become far larger than the image.
         Fit::Crop => centre(&picture, height, width).resize_exact(width, height, FilterType::Triangle),
         Fit::Stretch => picture.resize_exact(width, height, FilterType::Triangle),
     }
 }
 
-/// The largest part of a picture, in its middle, with the proportions of an image; at least a pixel.
+/// The largest centred part of a picture with the proportions of an image; at least one pixel.
 fn centre(picture: &DynamicImage, height: u32, width: u32) -> DynamicImage {
     let (rows, columns) = (u64::from(picture.height()), u64::from(picture.width()));
     let (height, width) = (u64::from(height), u64::from(width));
@@ -92,7 +92,7 @@ fn centre(picture: &DynamicImage, height: u32, width: u32) -> DynamicImage {
     picture.crop_imm(pixels(left), pixels(top), pixels(kept_columns), pixels(kept_rows))
 }
 
-/// The picture in front of white.
+/// The picture blended with white.
 fn on_white(picture: &DynamicImage) -> DynamicImage {
     let mut pixels = picture.to_rgba8();
     for pixel in pixels.pixels_mut() {

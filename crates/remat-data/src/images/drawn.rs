@@ -1,4 +1,4 @@
-//! Images that are computed.
+//! Synthetic images.
 
 use super::{Images, Inner, Pixels, size_of};
 use crate::shuffle::mixed;
@@ -6,10 +6,10 @@ use crate::shuffle::mixed;
 /// The cells of a pattern, in each direction.
 const CELLS: usize = 4;
 
-/// As [`Images::drawn`] says.
+/// See [`Images::drawn`].
 ///
 /// # Errors
-/// What is wrong with the arguments.
+/// A message about a wrong argument.
 pub(super) fn images(count: usize, shape: [usize; 3], classes: usize, seed: u64) -> Result<Images, String> {
     let size = size_of(count, shape)?;
     if count == 0 || classes == 0 || i32::try_from(classes).is_err() {
@@ -20,7 +20,7 @@ pub(super) fn images(count: usize, shape: [usize; 3], classes: usize, seed: u64)
     let labels: Vec<i32> = (0..count).map(|image| (image % classes) as i32).collect();
     for (image, &label) in labels.iter().enumerate() {
         let key = mixed(mixed(seed) ^ image as u64);
-        // Moved by an eighth of the image at most, so that most of a pattern stays where it is.
+        // Shifted by at most an eighth of the image, so that most of a pattern stays in its place.
         let offset = |shift: u32, size: usize| (key >> shift) as usize % (size / 8 + 1);
         let (down, right) = (offset(0, height), offset(20, width));
         for row in 0..height {

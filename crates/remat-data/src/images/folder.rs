@@ -11,20 +11,20 @@ use remat::ir::counted;
 use super::{IMAGES, Images, Inner, Pixels, size_of};
 use crate::failure::{cannot, invalid, listed, wrong};
 
-/// The kinds of files that are pictures.
+/// The extensions of pictures.
 const PICTURES: [&str; 3] = ["png", "jpg", "jpeg"];
 
 /// How pictures of any size become images of one shape.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Fit {
-    /// As large as it must be to cover the image, of which the middle is taken: nothing is distorted.
+    /// Scaled to cover the image, then cropped at the centre: nothing is distorted.
     #[default]
     Crop,
-    /// As large as the image, in each direction by itself.
+    /// Scaled to the image's height and width independently.
     Stretch,
 }
 
-/// The images that [`Images::folder`] makes of pictures.
+/// The shape and classes of the images that [`Images::folder`] makes from pictures.
 ///
 /// ```
 /// use remat_data::{Fit, Pictures};
@@ -37,10 +37,10 @@ pub struct Pictures {
     pub size: [usize; 2],
     /// 3 for red, green and blue, 1 for grey.
     pub channels: usize,
-    /// How pictures of other sizes are brought to this one.
+    /// How pictures of other sizes are fitted.
     pub fit: Fit,
-    /// The names of the classes in the order of their labels, so that a folder that tests has the labels of the one that was learnt, also where it
-    /// lacks a class; `None` for the names of the subfolders, sorted, each of which has pictures then.
+    /// The names of the classes in the order of their labels. Use those of the training folder for a test folder, which may then lack some.
+    /// `None` means the sorted names of the subfolders, each of which must have pictures.
     pub classes: Option<Vec<String>>,
 }
 
@@ -51,7 +51,7 @@ impl Pictures {
     }
 }
 
-/// Pictures that are read when they are asked for.
+/// Pictures that are read on request.
 #[derive(Debug)]
 pub(super) struct Files {
     paths: Vec<PathBuf>,
@@ -81,7 +81,7 @@ impl Files {
     }
 }
 
-/// As [`Images::folder`] says.
+/// See [`Images::folder`].
 ///
 /// # Errors
 /// Those of [`Images::folder`].
@@ -132,7 +132,7 @@ pub(super) fn open(folder: &Path, as_images: &Pictures) -> Result<Images> {
     Ok(Images::of(Inner { pixels, labels, shape, classes, names, notes }))
 }
 
-/// The subfolders of a folder by their names. A link to a folder is one.
+/// The subfolders of a folder by name, including links to folders.
 fn subfolders(folder: &Path, notes: &mut Vec<String>) -> io::Result<BTreeMap<String, PathBuf>> {
     let (mut found, mut beside) = (BTreeMap::new(), 0);
     for entry in fs::read_dir(folder)? {
@@ -154,7 +154,7 @@ fn subfolders(folder: &Path, notes: &mut Vec<String>) -> io::Result<BTreeMap<Str
     Ok(found)
 }
 
-/// The pictures below a folder in the order of their paths. Files may be links; links to folders, which may be loops, are not followed.
+/// The pictures below a folder in the order of their paths. Links to files are followed; links to folders, which may form loops, are not.
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>, left_out: &mut usize) -> io::Result<()> {
     let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::path);

@@ -1,4 +1,4 @@
-//! The format of MNIST. Source: LeCun, Cortes, Burges, "The MNIST database of handwritten digits".
+//! The IDX format of MNIST. Source: LeCun, Cortes, Burges, "The MNIST database of handwritten digits".
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn array(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
     let size = dims.iter().try_fold(1usize, |size, &dim| size.checked_mul(dim));
     let size = size.ok_or_else(|| wrong(IMAGES, path, format!("is damaged: its dimensions are {dims:?}")))?;
     let mut bytes = Vec::new();
-    // A byte more shows that there are too many.
+    // One byte more, to detect a file that is too long.
     let read = file.take((size as u64).saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| cannot(IMAGES, "read", path, &error))?;
     let has =

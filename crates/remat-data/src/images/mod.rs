@@ -1,4 +1,4 @@
-//! Labelled images: from files or drawn, and their batches.
+//! Labelled images, from files or synthetic, and their batches.
 
 mod batches;
 mod cifar;
@@ -24,20 +24,19 @@ pub use folder::{Fit, Pictures};
 /// The operation that errors name.
 const IMAGES: &str = "Images";
 
-/// Images that are in memory at a time while all of them are looked at.
+/// How many images are in memory at a time for statistics of all images.
 const TOGETHER: usize = 256;
 
-/// Which images of a data set are meant.
+/// The split of a data set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Split {
-    /// Those to learn.
+    /// The training images.
     Train,
-    /// Those that test what was learnt.
+    /// The test images.
     Test,
 }
 
-/// Images of one size with a class each: as bytes in memory, or as pictures in files that are decoded when they are asked for. They are cheap to
-/// clone.
+/// Images of one size with a class each: as bytes in memory, or as picture files that are decoded on request. Cloning is cheap.
 ///
 /// ```
 /// use remat_data::{ImageBatches, Images};
@@ -57,18 +56,18 @@ pub struct Images(Arc<Inner>);
 struct Inner {
     pixels: Pixels,
     labels: Vec<i32>,
-    /// Height, width and channels, none of which is 0.
+    /// Height, width and channels, all at least 1.
     shape: [usize; 3],
     classes: usize,
-    /// Those of the classes, if they have any.
+    /// The names of the classes, if they have any.
     names: Vec<String>,
     notes: Vec<String>,
 }
 
-/// Where pixels come from.
+/// The source of pixels.
 #[derive(Debug)]
 enum Pixels {
-    /// Image by image, each row by row, and pixel by pixel.
+    /// Image by image, row by row, and pixel by pixel.
     Memory(Vec<u8>),
     Files(folder::Files),
 }
@@ -78,13 +77,13 @@ enum Pixels {
 pub struct Channels {
     /// The means.
     pub mean: Vec<f32>,
-    /// The standard deviations, of the population; 1 for a channel that is the same everywhere.
+    /// The standard deviations, of the population; 1 for a constant channel.
     pub deviation: Vec<f32>,
 }
 
 impl Channels {
-    /// Those of the photographs of ImageNet, red, green and blue: what models that were trained on it expect, and near those of photographs in general,
-    /// all of which would have to be decoded to know better.
+    /// The statistics of ImageNet's photographs, for red, green and blue. Models trained on ImageNet expect them. They are a good estimate
+    /// for other photographs, all of which would have to be decoded for exact values.
     ///
     /// ```
     /// assert_eq!(remat_data::Channels::imagenet().mean, [0.485, 0.456, 0.406]);
@@ -95,10 +94,11 @@ impl Channels {
 }
 
 impl Images {
-    /// Images from their bytes, of a height, width and number of channels, image by image, row by row and pixel by pixel; each has a label below `classes`.
+    /// Makes images from their bytes, with a height, width and number of channels: image by image, row by row and pixel by pixel. Each has
+    /// a label below `classes`.
     ///
     /// # Errors
-    /// If a size is 0; if there are not as many bytes as the labels and the shape say; if a label is not below `classes`.
+    /// If a size is 0; if the number of bytes does not fit the labels and the shape; if a label is not below `classes`.
     #[track_caller]
     pub fn new(pixels: Vec<u8>, shape: [usize; 3], labels: Vec<i32>, classes: usize) -> Result<Images> {
         let loc = location();
@@ -123,13 +123,13 @@ impl Images {
         Images(Arc::new(inner))
     }
 
-    /// The images of a folder, by the names that the files of data sets have: MNIST and what is published in its format (Fashion-MNIST, KMNIST), with
-    /// `train-images-idx3-ubyte` and three more; CIFAR-10 with `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`; CIFAR-100 with
-    /// `train.bin` and `test.bin`, by its 100 fine labels. Each file may be compressed, with `.gz` or `.zst` behind its name. Folders of
-    /// pictures are read by [`Images::folder`].
+    /// Reads the images of a folder, recognised by the file names of known data sets: MNIST and data sets in its format (Fashion-MNIST,
+    /// KMNIST), with `train-images-idx3-ubyte` and three more; CIFAR-10 with `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
+    /// CIFAR-100 with `train.bin` and `test.bin`, by its 100 fine labels. Each file may be compressed, with `.gz` or `.zst` appended to its
+    /// name. [`Images::folder`] reads folders of pictures.
     ///
     /// # Errors
-    /// If the folder has the files of none of these, or one cannot be read, is damaged, cut off, or has a label that is not of a class.
+    /// If the folder has the files of no known data set, or one cannot be read, is damaged, truncated, or has an invalid label.
     #[track_caller]
     pub fn open(folder: impl AsRef<Path>, split: Split) -> Result<Images> {
         let (loc, folder) = (location(), folder.as_ref());
@@ -145,22 +145,24 @@ impl Images {
         open().map_err(|error| error.at(loc))
     }
 
-    /// The images of a file in the IDX format (the one of MNIST), `[images, height, width]` or `[images, height, width, channels]`, with the labels of
-    /// another, which are below `classes`. Files whose names end with `.gz` or `.zst` are decompressed.
+    /// Reads the images of a file in the IDX format (that of MNIST), `[images, height, width]` or `[images, height, width, channels]`, with
+    /// the labels of another file, which are below `classes`. Files whose names end with `.gz` or `.zst` are decompressed.
     ///
     /// # Errors
-    /// If one cannot be read, is damaged, or has something else; if they have different numbers of images, or a label is not below `classes`.
+    /// If a file cannot be read, is damaged, or has other content; if the numbers of images and labels differ, or a label is not below
+    /// `classes`.
     #[track_caller]
     pub fn idx(images: impl AsRef<Path>, labels: impl AsRef<Path>, classes: usize) -> Result<Images> {
         let loc = location();
         idx::read(&[images.as_ref().into(), labels.as_ref().into()], classes).map_err(|error| error.at(loc))
     }
 
-    /// The pictures, PNG or JPEG, of a folder with a subfolder for each class, as images of one shape. It needs the feature `image`.
+    /// Reads the pictures, PNG or JPEG, of a folder with a subfolder for each class, as images of one shape. Needs the feature `image`.
     ///
-    /// A picture is decoded when a batch has it, on all cores, so that memory does not depend on their number: make batches ahead with
-    /// [`Prefetch`](crate::Prefetch). It is turned as its camera says, what is transparent is on white, and grey ones have three equal channels. Subfolders of
-    /// those of classes belong to the class; hidden files are not read. [`Images::notes`] says what was left out.
+    /// A picture is decoded when a batch needs it, on all cores, so that memory does not depend on the number of pictures; use
+    /// [`Prefetch`](crate::Prefetch) to make batches ahead. It is rotated according to its EXIF orientation, transparent pixels are blended
+    /// with white, and grey pictures get three equal channels. Nested subfolders belong to their class; hidden files are not read.
+    /// [`Images::notes`] lists what was left out.
     ///
     /// ```
     /// # #[cfg(feature = "image")] {
@@ -181,16 +183,17 @@ impl Images {
     /// ```
     ///
     /// # Errors
-    /// If a folder cannot be read, a class has no pictures, or a subfolder is not one of the classes that are named; if a size is 0, or there are to be
-    /// other than 1 or 3 channels; without the feature. Pictures that are damaged are errors of the batches that have them.
+    /// If a folder cannot be read, a class has no pictures, or a subfolder is not one of the named classes; if a size is 0, or the number
+    /// of channels is not 1 or 3; without the feature. A damaged picture is an error of the batch that has it.
     #[track_caller]
     pub fn folder(folder: impl AsRef<Path>, as_images: &Pictures) -> Result<Images> {
         let loc = location();
         folder::open(folder.as_ref(), as_images).map_err(|error| error.at(loc))
     }
 
-    /// Images that are computed, for where there are no files: those of a class have one pattern, at different positions and with noise. Patterns do not
-    /// depend on the seed, so that images of one seed test what was learnt from those of another. [`Images::notes`] says that they are drawn.
+    /// Synthetic images, for use without files. All images of a class have the same pattern, at different positions and with noise.
+    /// Patterns do not depend on the seed, so that images of one seed can test a model trained on those of another. [`Images::notes`] says
+    /// that they are synthetic.
     ///
     /// # Errors
     /// If a size, or the number of images or classes, is 0.
@@ -215,7 +218,7 @@ impl Images {
         self.0.shape
     }
 
-    /// The number that all labels are below.
+    /// The number of classes; all labels are below it.
     pub fn classes(&self) -> usize {
         self.0.classes
     }
@@ -225,7 +228,7 @@ impl Images {
         &self.0.labels
     }
 
-    /// The names of the classes by their labels, where they have any.
+    /// The names of the classes by label, if they have names.
     pub fn class_names(&self) -> &[String] {
         &self.0.names
     }
@@ -233,7 +236,7 @@ impl Images {
     /// The bytes of an image, row by row and pixel by pixel.
     ///
     /// # Errors
-    /// If there is no such image; if it is in a file that cannot be read or decoded.
+    /// If there is no such image; if its file cannot be read or decoded.
     #[track_caller]
     pub fn pixels(&self, image: usize) -> Result<Cow<'_, [u8]>> {
         let loc = location();
@@ -252,7 +255,7 @@ impl Images {
         }
     }
 
-    /// The bytes of several images, those of files decoded on all cores.
+    /// The bytes of several images. Files are decoded on all cores.
     ///
     /// # Errors
     /// The first error of one of them.
@@ -275,13 +278,12 @@ impl Images {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// Sentences for the user.
+    /// Messages for the user.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
 
-    /// Mean and standard deviation of each channel, to normalise these images and those that test what was learnt from them. Pictures in files are all
-    /// decoded for this.
+    /// Mean and standard deviation of each channel, to normalise these images and the test images. This decodes all picture files.
     ///
     /// # Errors
     /// If a picture cannot be read or decoded.
@@ -314,7 +316,7 @@ impl Images {
 /// The bytes of this many images.
 ///
 /// # Errors
-/// If a size is 0, or they are more than there can be.
+/// If a size is 0, or the number overflows.
 fn size_of(count: usize, shape: [usize; 3]) -> std::result::Result<usize, String> {
     let [height, width, channels] = shape;
     if shape.contains(&0) {
@@ -325,7 +327,7 @@ fn size_of(count: usize, shape: [usize; 3]) -> std::result::Result<usize, String
 }
 
 /// # Errors
-/// What is wrong with the labels.
+/// A message about wrong labels.
 fn check_labels(labels: &[i32], classes: usize) -> std::result::Result<(), String> {
     let is_class = |label: i32| usize::try_from(label).is_ok_and(|label| label < classes);
     match labels.iter().enumerate().find(|&(_, &label)| !is_class(label)) {

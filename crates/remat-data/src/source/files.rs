@@ -1,4 +1,4 @@
-//! The files in a folder that are text to learn from.
+//! Finds the text files in a folder.
 
 use std::fs;
 use std::io;
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 
 use crate::open;
 
-/// The kinds of files that are text.
+/// The extensions of text files.
 const TEXT: [&str; 4] = ["rs", "md", "toml", "txt"];
 
-/// The kinds of files that have a column of text. Single `.json` files are configurations more often than data.
+/// The extensions of files with a column of text. Single `.json` files are configurations more often than data.
 const TABLES: [&str; 3] = ["jsonl", "ndjson", "parquet"];
 
-/// A folder with this file is a run of `remat train`, which is not text to train on.
+/// A folder with this file is a run of `remat train`, not training data.
 const RUN: &str = "metrics.jsonl";
 
-/// Folders that hold what programs made, not what people wrote.
+/// Folders of generated files.
 const SKIPPED: [&str; 2] = ["target", "node_modules"];
 
 /// The files below a folder.
 pub(super) struct Below {
-    /// Those that are read, in the order of their paths: text, or tables if there is no text or they are asked for.
+    /// The files that are read, in the order of their paths: text files; or tables, if there is no text file or tables are requested.
     pub(super) files: Vec<PathBuf>,
-    /// The tables that are not read.
+    /// The number of tables that are not read.
     pub(super) tables: usize,
-    /// What could not be read.
+    /// Messages about what could not be read.
     pub(super) notes: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn below(folder: &Path, tables: bool) -> io::Result<Below> {
     })
 }
 
-/// What is wrong with a folder that has no files to read.
+/// The message about a folder that has no files to read.
 pub(super) fn nothing(tables: bool) -> String {
     let named = |kinds: &[&str]| kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(", ");
     match tables {
@@ -52,14 +52,14 @@ pub(super) fn nothing(tables: bool) -> String {
     }
 }
 
-/// The files below a folder that are text or tables and are not empty, in the order of their paths.
+/// Collects the text files or tables below a folder that are not empty, in the order of their paths.
 fn collect(folder: &Path, found: &mut Vec<PathBuf>, notes: &mut Vec<String>) -> io::Result<()> {
     let mut entries: Vec<fs::DirEntry> = fs::read_dir(folder)?.flatten().collect();
     entries.sort_by_key(fs::DirEntry::path);
     for entry in entries {
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
-        // Links may be loops.
+        // Links may form loops.
         let Ok(kind) = entry.file_type() else { continue };
         if name.starts_with('.') {
             continue;

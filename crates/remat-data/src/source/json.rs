@@ -14,14 +14,14 @@ use super::piece::{Piece, cut};
 use super::{Pieces, READ};
 use crate::failure::{cannot, listed, wrong};
 
-/// The longest element: more than any text, and a bound for files that are something else.
+/// The longest element: longer than any text, and a bound for files with other content.
 const LONGEST: u64 = 1 << 28;
 
 /// An object, by its keys.
 #[derive(Deserialize)]
 struct Row<'a>(#[serde(borrow)] BTreeMap<Cow<'a, str>, &'a RawValue>);
 
-/// The pieces of the documents of a file: the texts of a column of its lines, or of the elements of the array that it is.
+/// The pieces of the documents of a file: the texts in a column of its lines, or of the elements of its array.
 pub(super) fn pieces(path: &Path, column: &str, reader: impl Read + Send + 'static) -> Pieces {
     let (path, column) = (path.to_path_buf(), column.to_string());
     let mut rows = Rows {
@@ -59,7 +59,7 @@ struct Position {
 }
 
 impl Position {
-    /// The position behind a byte.
+    /// The position after a byte.
     fn behind(self, byte: u8) -> Position {
         match byte {
             b'\n' => Position { line: self.line + 1, before: 0 },
@@ -68,9 +68,9 @@ impl Position {
     }
 }
 
-/// The text in a column of an object that starts at a position; of null, none.
+/// The text in a column of an object that starts at a position; `None` for null.
 fn text<'a>(row: &'a [u8], start: Position, column: &str) -> std::result::Result<Cow<'a, str>, String> {
-    // Errors count lines and bytes from the start of what was parsed.
+    // Errors count lines and bytes from the start of the parsed text.
     let invalid = |error: serde_json::Error, start: Position| {
         let line = start.line + error.line().max(1) - 1;
         let byte = error.column() + if error.line() > 1 { 0 } else { start.before };
@@ -119,7 +119,7 @@ struct Rows<R> {
 }
 
 impl<R: Read> Rows<R> {
-    /// Reads the next object into `row`, and gives where it starts; `None` at the end.
+    /// Reads the next object into `row`, and returns where it starts; `None` at the end.
     ///
     /// # Errors
     /// If the file cannot be read, an object is too long, or an array is not closed.
@@ -165,7 +165,7 @@ impl<R: Read> Rows<R> {
                 return Err(wrong(READ, &self.path, format!("line {}: the array ends inside an element", start.line)));
             };
             if !in_string && depth == 0 && matches!(byte, b',' | b']') {
-                // What is behind the array is not read.
+                // Bytes after the array are not read.
                 return Ok((!row.is_empty()).then_some(start));
             }
             match byte {
@@ -192,7 +192,7 @@ impl<R: Read> Rows<R> {
         Ok(())
     }
 
-    /// Takes a byte that was looked at.
+    /// Advances over a byte that was peeked.
     fn advance(&mut self, byte: u8) {
         self.position = self.position.behind(byte);
         self.reader.consume(1);

@@ -25,17 +25,17 @@ pub use piece::Piece;
 /// The operation that errors name.
 const READ: &str = "Source";
 
-/// The column of a table that is text, where none is named.
+/// The default name of a table's column of text.
 pub const TEXT_COLUMN: &str = "text";
 
 /// Text in files: plain text, JSON lines, or Parquet with a column of text.
 ///
-/// A file of any name can be a source. Its extension says what is in it: `.jsonl`, `.ndjson` and `.json` are JSON, `.parquet` is
-/// Parquet, all others are text. A `.gz` or `.zst` behind it means that the file is compressed.
+/// A file of any name can be a source. Its extension determines the format: `.jsonl`, `.ndjson` and `.json` are JSON, `.parquet` is
+/// Parquet, all others are text. A further `.gz` or `.zst` means that the file is compressed.
 ///
-/// Of a folder, the files below it are read in the order of their paths, but for hidden ones, links, and what is in `target`,
-/// `node_modules` or runs of `remat train`: the text files (`.rs`, `.md`, `.toml`, `.txt`); or, if there are none or a column is named, those of JSON lines and
-/// Parquet.
+/// In a folder, the files below it are read in the order of their paths, except hidden files, links, and the contents of `target`,
+/// `node_modules` and runs of `remat train`. Text files (`.rs`, `.md`, `.toml`, `.txt`) are read; if there are none, or a column is named,
+/// JSON lines and Parquet files are read instead.
 ///
 /// A text file is one document; so is each line of JSON lines, each element of a JSON array, each row of Parquet.
 ///
@@ -56,14 +56,14 @@ pub struct Source {
     files: Vec<PathBuf>,
     column: String,
     notes: Vec<String>,
-    /// The tables that are not read.
+    /// The number of tables that are not read.
     tables: usize,
     is_folder: bool,
-    /// The text, where it is not in files.
+    /// The text, if it is not in files.
     text: Option<Arc<str>>,
 }
 
-/// What a file is read as.
+/// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Text,
@@ -83,11 +83,11 @@ impl Kind {
 }
 
 impl Source {
-    /// The text of a file, or of the files in a folder; `column` is that of JSON and Parquet, [`TEXT_COLUMN`] where it is `None`.
+    /// Opens the text of a file, or of the files in a folder. `column` is the column of JSON and Parquet; `None` means [`TEXT_COLUMN`].
     ///
     /// # Errors
-    /// If there is no such file or folder, it cannot be read, or the folder has no such file; if a column of plain text is asked for. Files that
-    /// are damaged are noticed when they are read.
+    /// If there is no such file or folder, it cannot be read, or the folder has no such file; if a column of plain text is requested.
+    /// Damaged files are detected when they are read.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>, column: Option<&str>) -> Result<Source> {
         let (loc, path) = (location(), path.as_ref());
@@ -96,7 +96,7 @@ impl Source {
         source.and_then(|source| source.ok_or_else(nothing)).map_err(|error| error.at(loc))
     }
 
-    /// As [`Source::open`] without a column; `None` for a folder that has no text, and nothing that could not be read.
+    /// As [`Source::open`] without a column; `None` for a folder without text in which everything could be read.
     ///
     /// ```
     /// let folder = tempfile::tempdir()?;
@@ -105,14 +105,14 @@ impl Source {
     /// ```
     ///
     /// # Errors
-    /// As [`Source::open`], but for that.
+    /// As [`Source::open`], except for that.
     #[track_caller]
     pub fn find(path: impl AsRef<Path>) -> Result<Option<Source>> {
         let loc = location();
         Source::open_at(path.as_ref(), None).map_err(|error| error.at(loc))
     }
 
-    /// The text at a path; `None` for a folder that has none, and nothing that could not be read.
+    /// The text at a path; `None` for a folder without text in which everything could be read.
     fn open_at(path: &Path, column: Option<&str>) -> Result<Option<Source>> {
         let is_folder = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -138,7 +138,7 @@ impl Source {
         Ok(Some(Source { path: path.to_path_buf(), files, column, notes, tables, is_folder, text: None }))
     }
 
-    /// A text that is in memory, as one document, with what it is for the user.
+    /// A text in memory, as one document, with a description for the user.
     ///
     /// ```
     /// let source = remat_data::Source::in_memory("a poem", "roses are red");
@@ -168,12 +168,12 @@ impl Source {
         &self.files
     }
 
-    /// Sentences for the user about files and folders that could not be read, and those of [`Source::with_note`].
+    /// Messages for the user about files and folders that could not be read, and those of [`Source::with_note`].
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The same text with one more sentence for the user, which comes with the tokens that are made of it.
+    /// The same text with another message for the user, which is passed on with its tokens.
     ///
     /// ```
     /// let source = remat_data::Source::in_memory("a poem", "roses are red").with_note("there is no other text");
@@ -184,26 +184,26 @@ impl Source {
         self
     }
 
-    /// How many tables (JSON lines and Parquet) are in the folder and not read, since it has text files too and no column was named.
+    /// The number of tables (JSON lines and Parquet) in the folder that are not read, since it also has text files and no column was named.
     pub fn tables_left_out(&self) -> usize {
         self.tables
     }
 
-    /// The column that is read where there are columns.
+    /// The column that is read from tables.
     pub fn column(&self) -> &str {
         &self.column
     }
 
-    /// What it is, for the user: the path of a file, or `12 files of FOLDER`.
+    /// A description for the user: the path of a file, or `12 files of FOLDER`.
     pub fn description(&self) -> String {
         let path = self.path.display();
         if self.is_folder { format!("{} of {path}", counted(self.files.len(), "file")) } else { path.to_string() }
     }
 
-    /// The size of its files, as they are on the disk.
+    /// The total size of its files on the disk.
     ///
     /// # Errors
-    /// If a file is not there any more.
+    /// If a file no longer exists.
     pub fn size(&self) -> Result<u64> {
         if let Some(text) = &self.text {
             return Ok(text.len() as u64);
@@ -211,10 +211,10 @@ impl Source {
         self.files.iter().map(|file| Ok(metadata(file)?.len())).sum()
     }
 
-    /// A number that is another if a file is added, removed, renamed or written: it depends on names, sizes, and times of the last change.
+    /// A number that changes if a file is added, removed, renamed or written: it depends on names, sizes and modification times.
     ///
     /// # Errors
-    /// If a file is not there any more.
+    /// If a file no longer exists.
     pub fn fingerprint(&self) -> Result<u64> {
         let mut hasher = XxHash3_64::new();
         hasher.write(self.column.as_bytes());
@@ -230,10 +230,10 @@ impl Source {
         Ok(hasher.finish())
     }
 
-    /// The text, document by document, each in pieces of a mebibyte at most: memory does not depend on the size of files. After an error
-    /// there is nothing more.
+    /// The text, document by document, each in pieces of at most a mebibyte, so that memory does not depend on the size of files. It ends
+    /// after an error.
     ///
-    /// Documents without text (empty files, empty or null elements of a column) do not appear.
+    /// Documents without text (empty files, empty or null elements of a column) are skipped.
     pub fn pieces(&self) -> impl Iterator<Item = Result<Piece>> + Send + use<> {
         let column = self.column.clone();
         let mut files = self.files.clone().into_iter();
@@ -262,7 +262,7 @@ impl Source {
         })
     }
 
-    /// Whether its documents are elements of a column: many, and short beside a file.
+    /// Whether its documents are elements of a column: many, and short compared with a file.
     pub(crate) fn has_rows(&self) -> bool {
         self.files.first().is_some_and(|file| Kind::of(file) != Kind::Text)
     }

@@ -1,4 +1,4 @@
-//! A column of a Parquet file.
+//! Reads a column of a Parquet file.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::piece::{Piece, cut};
 use super::{Pieces, READ};
 use crate::failure::{cannot, listed, wrong};
 
-/// The rows that are read at a time: the reader holds a page besides.
+/// The rows that are read at a time; the reader also holds a page.
 const ROWS: usize = 256;
 
-/// A file, and how far it was read.
+/// A file, and how far it has been read.
 struct Rows {
     file: SerializedFileReader<File>,
     column: usize,
@@ -34,7 +34,7 @@ struct Rows {
 /// The pieces of the elements of a column, each of which is a document.
 ///
 /// # Errors
-/// If the file is damaged or has no such column of text. Damaged pages, and text that is not UTF-8, are noticed when they are read.
+/// If the file is damaged or has no such column of text. Damaged pages, and text that is not UTF-8, are detected when they are read.
 pub(super) fn pieces(path: &Path, column: &str) -> Result<Pieces> {
     let file = File::open(path).map_err(|error| cannot(READ, "read", path, &error))?;
     let file = SerializedFileReader::new(file).map_err(|error| wrong(READ, path, format!("is damaged: {error}")))?;
@@ -125,7 +125,7 @@ impl Rows {
     }
 }
 
-/// An error, and what helps where it is the way of compression.
+/// An error, with a hint if the compression is not supported.
 fn explained(error: &ParquetError) -> String {
     let message = error.to_string();
     if message.contains("zstd") || message.contains("ZSTD") {

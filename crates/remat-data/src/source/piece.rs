@@ -6,7 +6,7 @@ pub(super) const PIECE: usize = 1 << 20;
 /// A document, or a part of one that is longer than a mebibyte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its text, in UTF-8 unless the file is not; at least a byte.
+    /// Its text, in UTF-8 unless the file is not; at least one byte.
     pub bytes: Vec<u8>,
     /// Whether the document ends here.
     pub ends: bool,
@@ -26,9 +26,9 @@ pub(super) fn cut(text: &str) -> impl Iterator<Item = Piece> + '_ {
     })
 }
 
-/// Where a document is cut of which these bytes are a part and more follow: not inside a character, and where tokenizers cut too, so that
-/// the tokens are those of the document in one piece. The tokenizers of GPT-2, Llama 3 and their like cut behind the last single line end
-/// between two characters that are not spaces; where there is none, before a space.
+/// The position at which to cut a document that continues after these bytes: not inside a character, and where tokenizers cut too, so that
+/// the tokens are those of the whole document. The tokenizers of GPT-2, Llama 3 and similar models cut after the last single line end
+/// between two characters that are not spaces; without one, before a space.
 pub(super) fn end_of_piece(bytes: &[u8]) -> usize {
     let is_space = |byte: u8| byte.is_ascii_whitespace();
     let line = bytes.windows(3).rposition(|w| !is_space(w[0]) && w[1] == b'\n' && !is_space(w[2]));
@@ -39,7 +39,7 @@ pub(super) fn end_of_piece(bytes: &[u8]) -> usize {
     if let Some(at) = word {
         return at + 1;
     }
-    // The bytes of a character behind its first are 0b10xxxxxx.
+    // The bytes of a character after its first are 0b10xxxxxx.
     let end = bytes.len();
     (end.saturating_sub(3).max(1)..end).rev().find(|&at| bytes[at] & 0xc0 != 0x80).unwrap_or(end)
 }

@@ -10,14 +10,14 @@ use crate::failure::cannot;
 /// The pieces of a file of text, which is one document.
 pub(super) fn pieces(path: &Path, mut reader: impl Read + Send + 'static) -> Pieces {
     let path = path.to_path_buf();
-    // What was read and not given out.
+    // The bytes that were read but not returned.
     let mut rest: Vec<u8> = Vec::new();
     let mut is_over = false;
     Box::new(std::iter::from_fn(move || {
         if is_over {
             return None;
         }
-        // One byte more than a piece has tells whether the document ends with it.
+        // One more byte than a piece shows whether the document ends with the piece.
         let missing = (PIECE + 1 - rest.len()) as u64;
         if let Err(error) = reader.by_ref().take(missing).read_to_end(&mut rest) {
             is_over = true;

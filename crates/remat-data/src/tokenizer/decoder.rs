@@ -1,16 +1,16 @@
-//! Tokens as text, one by one.
+//! Decodes tokens to text, one by one.
 
 use remat::Result;
 
 use super::Tokenizer;
 
-/// More tokens than this are not decoded together: their text does not depend on those before.
+/// The most tokens that are decoded together: text does not depend on earlier tokens.
 const WINDOW: usize = 32;
 
 /// Tokens whose text depends on each other: the bytes of a character, a word and the space before it.
 const CONTEXT: usize = 4;
 
-/// The most bytes by which a character can be incomplete at the end.
+/// The most bytes of an incomplete character at the end.
 const INCOMPLETE: usize = 3;
 
 /// Decodes tokens as they come: text appears once its characters are complete.
@@ -30,7 +30,7 @@ pub struct Decoder<'a> {
     tokenizer: &'a Tokenizer,
     /// The last tokens.
     tokens: Vec<u32>,
-    /// The bytes of their text that were given out.
+    /// The bytes of their text that were returned.
     given: usize,
 }
 
@@ -39,7 +39,7 @@ impl Decoder<'_> {
         Decoder { tokenizer, tokens: Vec::new(), given: 0 }
     }
 
-    /// The text that is complete with this token; it may be empty.
+    /// The text that this token completes; it may be empty.
     ///
     /// # Errors
     /// If there is no such token.
@@ -47,7 +47,7 @@ impl Decoder<'_> {
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
         let text = self.tokenizer.decode(&self.tokens).inspect_err(|_| _ = self.tokens.pop())?;
-        // More tokens may complete what ends in replacement characters, each for a byte at least.
+        // More tokens may complete characters that are replacement characters now, each for at least one byte.
         let broken = text.chars().rev().take_while(|&c| c == char::REPLACEMENT_CHARACTER).count();
         let is_too_long = self.tokens.len() > 2 * WINDOW;
         let held = if is_too_long { 0 } else { broken.min(INCOMPLETE) * char::REPLACEMENT_CHARACTER.len_utf8() };
@@ -59,7 +59,7 @@ impl Decoder<'_> {
         Ok(new)
     }
 
-    /// What is left when no more tokens come, with U+FFFD for a character that is not complete.
+    /// The remaining text when no more tokens come, with U+FFFD for an incomplete character.
     ///
     /// # Errors
     /// Those of the tokenizer; none for tokens that were pushed without one.
@@ -69,9 +69,9 @@ impl Decoder<'_> {
         Ok(self.give(&text, text.len()))
     }
 
-    /// The text up to `end` that was not given out.
+    /// The text up to `end` that was not returned yet.
     fn give(&mut self, text: &str, end: usize) -> String {
-        // A token that takes back what was given out (a decoder that strips spaces) gives nothing until there is more.
+        // If a token changes text that was already returned (a decoder that strips spaces), nothing is returned until there is more.
         let new = text.get(self.given..end).unwrap_or_default().to_string();
         self.given = self.given.max(end);
         new

@@ -12,10 +12,10 @@ use twox_hash::XxHash3_64;
 use super::{FILE, TOKENIZER};
 use crate::failure::{cannot, wrong};
 
-/// Names of the token that ends documents, of GPT-2, Llama 2, Llama 3, Gemma.
+/// Names of the token that ends documents, in GPT-2, Llama 2, Llama 3, Gemma.
 const ENDS: [&str; 4] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"];
 
-/// The file beside a tokenizer that says what its special tokens mean.
+/// The file next to a tokenizer that defines its special tokens.
 const CONFIG: &str = "tokenizer_config.json";
 
 /// A tokenizer, the number of its tokens, and the one that it puts before each text.
@@ -24,12 +24,12 @@ pub(super) struct Model {
     inner: tokenizers::Tokenizer,
     pub(super) vocabulary: usize,
     pub(super) begin: Option<u32>,
-    /// The text of the two files, of which the second one need not be there.
+    /// The texts of the two files; the second may be missing.
     json: Vec<u8>,
     config: Option<Vec<u8>>,
 }
 
-/// What the configuration says of the end of a document: the text of a token, or an object with it.
+/// The end-of-document entry of the configuration: the text of a token, or an object with it.
 #[derive(Deserialize)]
 struct Config {
     eos_token: Option<Token>,
@@ -45,12 +45,12 @@ enum Token {
 /// The tokenizer of a file, the token that ends documents, and a fingerprint of both.
 ///
 /// # Errors
-/// If a file cannot be read, is not a tokenizer, or names an end that the vocabulary lacks.
+/// If a file cannot be read, is not a tokenizer, or names an end token that is not in the vocabulary.
 pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     let json = fs::read(path).map_err(|error| cannot(TOKENIZER, "read", path, &error))?;
     let mut inner = tokenizers::Tokenizer::from_bytes(&json)
         .map_err(|error| wrong(TOKENIZER, path, format!("is not a `tokenizer.json` of Hugging Face: {error}")))?;
-    // Lengths are ours to cut.
+    // We cut lengths ourselves.
     let changed = inner.with_truncation(None);
     changed.map_err(|error| wrong(TOKENIZER, path, error.to_string()))?.with_padding(None);
     let largest = inner.get_vocab(true).into_values().max();
@@ -68,7 +68,7 @@ pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     let mut hasher = XxHash3_64::new();
     hasher.write(&json);
     hasher.write(&end.map_or(u64::MAX, u64::from).to_le_bytes());
-    // Of what surrounds a text of one letter.
+    // Derived from the tokens around a text of one letter.
     let around = inner.encode("a", true).map_err(|error| failed("encode", &*error))?;
     let begin = around.get_special_tokens_mask().first().filter(|&&is_special| is_special == 1);
     let begin = begin.and_then(|_| around.get_ids().first().copied());
@@ -83,7 +83,7 @@ fn config(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The token that a configuration has for the end of a text.
+/// The end-of-text token of a configuration.
 fn configured(path: &Path, json: Option<&[u8]>) -> Result<Option<String>> {
     let Some(json) = json else { return Ok(None) };
     let config: Config =
@@ -94,7 +94,7 @@ fn configured(path: &Path, json: Option<&[u8]>) -> Result<Option<String>> {
 }
 
 impl Model {
-    /// Writes the files that it was read from. The configuration of another tokenizer that is there is removed.
+    /// Writes the files from which it was read. Removes the configuration of another tokenizer.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -123,7 +123,7 @@ impl Model {
     }
 }
 
-/// Writes a file in place of the one that may be there, of which a kill or a full disk leaves no part.
+/// Replaces a file atomically: a kill or a full disk leaves no partial file.
 ///
 /// # Errors
 /// That of the system.

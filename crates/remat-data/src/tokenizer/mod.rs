@@ -22,7 +22,7 @@ const TOKENIZER: &str = "Tokenizer";
 /// The file of a tokenizer in a folder.
 const FILE: &str = "tokenizer.json";
 
-/// The number of bytes there are.
+/// The number of bytes.
 const BYTES: u32 = 256;
 
 /// Text as tokens, numbers below [`vocabulary`](Tokenizer::vocabulary), and tokens as text.
@@ -68,11 +68,11 @@ impl Tokenizer {
         Tokenizer { kind: Kind::Bytes, end: Some(BYTES), fingerprint: XxHash3_64::oneshot(b"bytes with end") }
     }
 
-    /// The tokenizer of a `tokenizer.json` as Hugging Face has them, or of a folder with one. It needs the feature `tokenizers`.
+    /// The tokenizer of a `tokenizer.json` in the format of Hugging Face, or of a folder with one. Needs the feature `tokenizers`.
     ///
-    /// The token that ends documents is the one that `tokenizer_config.json` beside it has as `eos_token`; without that file, one that is known
-    /// for this (`<|endoftext|>`, `</s>`, `<|end_of_text|>`, `<eos>`), where the vocabulary has it. What else the file adds to a text is not added:
-    /// the token that begins it is [`begin_of_text`](Tokenizer::begin_of_text).
+    /// The token that ends documents is the `eos_token` of `tokenizer_config.json` next to it. Without that file it is a known one
+    /// (`<|endoftext|>`, `</s>`, `<|end_of_text|>`, `<eos>`), if the vocabulary has it. Other tokens that the file adds to a text are not
+    /// added: the token that begins a text is [`begin_of_text`](Tokenizer::begin_of_text).
     ///
     /// # Errors
     /// If the file cannot be read or is not a tokenizer; without the feature.
@@ -95,8 +95,9 @@ impl Tokenizer {
         Err(wrong(TOKENIZER, path, message))
     }
 
-    /// Writes the files that it was read from to a folder: `tokenizer.json`, and `tokenizer_config.json` where there was one beside it. What
-    /// [`open`](Tokenizer::open) makes of the folder has the same fingerprint, whatever becomes of the first files. A tokenizer of bytes has no files.
+    /// Writes the files from which it was read to a folder: `tokenizer.json`, and `tokenizer_config.json` if it existed.
+    /// [`open`](Tokenizer::open) on the folder gives a tokenizer with the same fingerprint, even if the original files change. A tokenizer
+    /// of bytes has no files.
     ///
     /// ```
     /// let folder = tempfile::tempdir()?;
@@ -120,7 +121,7 @@ impl Tokenizer {
         }
     }
 
-    /// The number of tokens there are: each is below it.
+    /// The number of tokens; each token is below it.
     pub fn vocabulary(&self) -> usize {
         match &self.kind {
             Kind::Bytes => BYTES as usize + usize::from(self.end.is_some()),
@@ -134,8 +135,8 @@ impl Tokenizer {
         self.end
     }
 
-    /// The token that the file of the tokenizer puts before each text, if it puts one there: models that were trained so expect it where a
-    /// sequence begins. [`encode`](Tokenizer::encode) does not add it.
+    /// The token that the tokenizer's file puts before each text, if any: models trained with it expect it at the beginning of a sequence.
+    /// [`encode`](Tokenizer::encode) does not add it.
     pub fn begin_of_text(&self) -> Option<u32> {
         match &self.kind {
             Kind::Bytes => None,
@@ -144,13 +145,13 @@ impl Tokenizer {
         }
     }
 
-    /// A number that differs between tokenizers: tokens of one mean nothing to another.
+    /// A number that identifies the tokenizer: tokens of one are meaningless to another.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// The tokens of a text, in UTF-8. Bytes that are not UTF-8 are tokens of the byte-level tokenizer as all others are; for other tokenizers
-    /// they are U+FFFD, the replacement character. A special token that is written out in the text is that token, except in bytes.
+    /// The tokens of a text in UTF-8. Bytes that are not UTF-8 are ordinary tokens of the byte-level tokenizer; for other tokenizers they
+    /// are U+FFFD, the replacement character. The text of a special token becomes that token, except in bytes.
     ///
     /// # Errors
     /// If the tokenizer has no token for a part of the text.
@@ -172,7 +173,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens; what is not UTF-8 is U+FFFD. Tokens that are special, as that of the end is, have no text.
+    /// The text of tokens, with U+FFFD for bytes that are not UTF-8. Special tokens, such as the end token, have no text.
     ///
     /// # Errors
     /// If there is no such token.
@@ -185,7 +186,7 @@ impl Tokenizer {
         }
         match &self.kind {
             Kind::Bytes => {
-                // Token 256 is no byte.
+                // Token 256 is not a byte.
                 let bytes: Vec<u8> = tokens.iter().filter_map(|&token| u8::try_from(token).ok()).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
@@ -194,7 +195,7 @@ impl Tokenizer {
         }
     }
 
-    /// Decodes tokens one by one, as a model draws them.
+    /// Decodes tokens one by one, as a model generates them.
     pub fn decoder(&self) -> Decoder<'_> {
         Decoder::new(self)
     }

@@ -1,23 +1,23 @@
-//! The first bytes of a shard, which say what it has.
+//! The header of a shard.
 
 /// The first bytes of every shard.
 const MAGIC: [u8; 8] = *b"rematTOK";
 
-/// The version of the format, which a change of it raises.
+/// The version of the format, incremented by changes.
 const VERSION: u32 = 1;
 
 /// The bytes of a header.
 pub(crate) const SIZE: usize = 56;
 
-/// What a shard says of its tokens. In the file its fields follow magic and version, in this order, in little-endian numbers.
+/// The description of a shard's tokens. In the file its fields follow magic and version, in this order, in little-endian numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The bytes of a token: 2 or 4.
     pub(crate) width: u32,
     pub(crate) vocabulary: u64,
-    /// The tokenizer's.
+    /// The fingerprint of the tokenizer.
     pub(crate) tokenizer: u64,
-    /// The source's.
+    /// The fingerprint of the source.
     pub(crate) source: u64,
     /// The number of tokens.
     pub(crate) count: u64,
@@ -38,10 +38,10 @@ impl Header {
         bytes
     }
 
-    /// The header that a file begins with.
+    /// Decodes the header of a file.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// A message about the file.
     pub(super) fn decode(bytes: &[u8; SIZE]) -> Result<Header, String> {
         if bytes[..8] != MAGIC {
             return Err("is not a shard of tokens".into());

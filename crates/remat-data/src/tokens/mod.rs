@@ -19,7 +19,7 @@ pub(crate) use write::{ToFiles, ToMemory, Writer};
 /// The operation that errors name.
 const TOKENS: &str = "Tokens";
 
-/// A sequence of tokens: in memory, or in shards, files from which parts are read where they lie. It is cheap to clone.
+/// A sequence of tokens: in memory, or in shards, files of which parts are read on request. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Arc<Inner>);
 
@@ -51,13 +51,13 @@ enum Bytes {
     },
 }
 
-/// The bytes of a token: two where the vocabulary allows it.
+/// The bytes of a token: two if the vocabulary is small enough.
 fn width_of(vocabulary: usize) -> usize {
     if vocabulary <= 1 << 16 { 2 } else { 4 }
 }
 
 impl Tokens {
-    /// These tokens, in memory, all of them below the size of the vocabulary.
+    /// These tokens, in memory, all below the size of the vocabulary.
     ///
     /// ```
     /// use remat_data::Tokens;
@@ -90,12 +90,12 @@ impl Tokens {
         self.len() == 0
     }
 
-    /// The number that all tokens are below.
+    /// The size of the vocabulary; all tokens are below it.
     pub fn vocabulary(&self) -> usize {
         self.0.vocabulary
     }
 
-    /// A number that differs between tokens: that of a run says whether it goes on with the text that it began with.
+    /// A number that identifies the tokens: a resumed run compares it to check that it has the same text.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = XxHash3_64::new();
         for part in &self.0.parts {
@@ -105,10 +105,10 @@ impl Tokens {
         hasher.finish()
     }
 
-    /// The tokens from one on, as models take them.
+    /// The tokens from an index on, as models take them.
     ///
     /// # Errors
-    /// If they are not all there; if a file cannot be read, or has a token outside of the vocabulary.
+    /// If there are fewer; if a file cannot be read, or has a token outside of the vocabulary.
     #[track_caller]
     pub fn read(&self, start: u64, count: usize) -> Result<Vec<i32>> {
         let loc = remat::layer::location();
@@ -130,7 +130,7 @@ impl Tokens {
     /// The tokens of these shards.
     ///
     /// # Errors
-    /// If a file cannot be read, is damaged, cut off, or of something else than `expected` says, but for its count and checksum.
+    /// If a file cannot be read, is damaged, truncated, or does not match `expected`, except for count and checksum.
     pub(crate) fn open(paths: &[PathBuf], expected: &Header) -> Result<Tokens> {
         let (mut parts, mut start) = (Vec::new(), 0);
         for path in paths {
@@ -141,7 +141,7 @@ impl Tokens {
         Ok(Tokens(Arc::new(Inner { parts, vocabulary: expected.vocabulary as usize })))
     }
 
-    /// The tokens of both, one after the other, divided before the last `count`.
+    /// The tokens of both, concatenated, and split before the last `count`.
     ///
     /// # Errors
     /// As [`Tokens::read`]; there are at least `count`.
@@ -176,7 +176,7 @@ impl Part {
             2 => tokens.extend(bytes.as_chunks().0.iter().map(|&token| i32::from(u16::from_le_bytes(token)))),
             _ => tokens.extend(bytes.as_chunks().0.iter().map(|&token| i32::from_le_bytes(token))),
         }
-        // As unsigned numbers, negative ones are too large too.
+        // As unsigned numbers, negative tokens are too large too.
         if let Some(&token) = tokens[first..].iter().find(|&&token| token.cast_unsigned() as usize >= vocabulary) {
             let message = format!("is damaged: it has the token {token}, and the vocabulary has {vocabulary}");
             return Err(wrong(TOKENS, path.unwrap_or(Path::new("memory")), message));

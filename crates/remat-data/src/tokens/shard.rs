@@ -1,4 +1,4 @@
-//! Reading shards.
+//! Reads shards.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -16,10 +16,10 @@ use crate::failure::{cannot, wrong};
 /// The bytes that are read at a time for the checksum.
 const BLOCK: usize = 1 << 20;
 
-/// Opens a shard and reads all of it once, so that damage is noticed before a step takes it for text.
+/// Opens a shard and reads all of it once, so that damage is detected before a step uses it.
 ///
 /// # Errors
-/// If it cannot be read, is damaged, cut off, or of another tokenizer or source than expected.
+/// If it cannot be read, is damaged, truncated, or of another tokenizer or source than expected.
 pub(super) fn open(path: &Path, expected: &Header, start: u64) -> Result<Part> {
     let failed = |error: &io::Error| cannot(TOKENS, "read", path, error);
     let mut file = File::open(path).map_err(|error| failed(&error))?;
@@ -65,10 +65,10 @@ fn checksum(file: &mut File) -> io::Result<u64> {
     }
 }
 
-/// Bytes of a file from an offset on; several threads may read at a time.
+/// Reads bytes of a file from an offset on; several threads may read at the same time.
 ///
 /// # Errors
-/// If they are not there any more, or cannot be read.
+/// If they no longer exist, or cannot be read.
 pub(super) fn read_at(file: &File, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     read_exact_at(file, &mut bytes, offset).map_err(|error| cannot(TOKENS, "read", path, &error))?;

@@ -1,4 +1,4 @@
-//! Writing sequences of tokens.
+//! Writes sequences of tokens.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -13,10 +13,10 @@ use super::header::{self, Header};
 use super::{Bytes, Inner, Part, TOKENS, Tokens, width_of};
 use crate::failure::cannot;
 
-/// The tokens of a shard at most: 256 MiB or 512 MiB.
+/// The most tokens of a shard: 256 MiB or 512 MiB.
 const SHARD: u64 = 1 << 27;
 
-/// Where tokens go.
+/// The destination of tokens.
 pub(crate) trait Writer {
     /// Appends tokens.
     ///
@@ -25,7 +25,7 @@ pub(crate) trait Writer {
     fn write(&mut self, tokens: &[u32]) -> Result<()>;
 }
 
-/// Tokens as bytes, which are appended.
+/// Appends tokens as bytes.
 fn encode(tokens: &[u32], width: usize, bytes: &mut Vec<u8>) {
     match width {
         // The vocabulary is small enough.
@@ -69,7 +69,7 @@ impl Writer for ToMemory {
 pub(crate) struct ToFiles {
     folder: PathBuf,
     name: &'static str,
-    /// What all shards have in common.
+    /// The common header of all shards.
     header: Header,
     shards: usize,
     current: Option<Shard>,
@@ -85,7 +85,7 @@ struct Shard {
 }
 
 impl ToFiles {
-    /// `header` says what the tokens are of.
+    /// `header` describes the tokens.
     pub(crate) fn new(folder: &Path, name: &'static str, header: Header) -> ToFiles {
         let header = Header { width: width_of(header.vocabulary as usize) as u32, ..header };
         ToFiles { folder: folder.to_path_buf(), name, header, shards: 0, current: None, buffer: Vec::new() }
@@ -96,7 +96,7 @@ impl ToFiles {
         format!("{name}-{number:05}.tokens")
     }
 
-    /// Ends the last shard, brings it to the disk, and gives the number of shards.
+    /// Ends the last shard, syncs it to the disk, and returns the number of shards.
     ///
     /// # Errors
     /// If a file cannot be written.
