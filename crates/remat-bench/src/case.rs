@@ -1,4 +1,4 @@
-//! Cases to measure and their results: both travel as JSON between the process that asks and the one that measures.
+//! Cases to measure and their results. Both are sent as JSON between the process that starts a measurement and the one that measures.
 
 use anyhow::Result;
 use remat::{DType, Device, Policy, Tensor, Tree, make_jaxpr, random};
@@ -11,12 +11,12 @@ use crate::models::gpt::{self, Attention, Gpt, LayersAs};
 use crate::models::resnet::{self, ResNet};
 use crate::models::unet::{self, UNet};
 
-/// One thing to measure, in a process of its own.
+/// A case to measure, in its own process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Case {
     #[serde(flatten)]
     pub(crate) work: Work,
-    /// As it prints, or `none`.
+    /// The policy as it prints, or `none`.
     pub(crate) policy: String,
     pub(crate) dtype: Float,
     /// The name of the device.
@@ -71,7 +71,7 @@ pub(crate) struct Record {
     #[serde(flatten)]
     pub(crate) case: Case,
     pub(crate) parameters: usize,
-    /// The first step, to which the memory is new.
+    /// The first step, for which memory is newly allocated.
     pub(crate) first_s: f64,
     pub(crate) step_s: f64,
     /// Useful operations per second.
@@ -81,11 +81,11 @@ pub(crate) struct Record {
     pub(crate) arguments: usize,
     pub(crate) planned_peak: usize,
     pub(crate) temporaries: usize,
-    /// `None` on devices whose memory is not of this process's allocator.
+    /// `None` on devices whose memory is not from this process's allocator.
     pub(crate) allocator_peak: Option<usize>,
     pub(crate) resident_peak: Option<usize>,
     pub(crate) resident_growth: Option<usize>,
-    /// `None` if it is not finite, for which JSON has no number.
+    /// `None` if it is not finite, since JSON cannot represent it.
     pub(crate) loss: Option<f64>,
 }
 
@@ -117,7 +117,7 @@ impl Case {
         })
     }
 
-    /// The sizes that are varied, each under its name.
+    /// The names and values of the sizes that are varied.
     pub(crate) fn sizes(&self) -> Vec<(&'static str, String)> {
         match &self.work {
             Work::Step { sizes: gpt::Sizes { layers, sequence, batch, .. }, .. } => {
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// What distinguishes it from other cases of the same work and sizes, each under its name.
+    /// The names and values that distinguish it from other cases of the same work and sizes.
     pub(crate) fn labels(&self) -> Vec<(&'static str, String)> {
         let mut labels = vec![("policy", self.policy.clone())];
         match &self.work {
@@ -170,7 +170,7 @@ impl Work {
     }
 }
 
-/// The measurements, and as useful operations three times those of the products of the loss.
+/// The measurements, with useful operations of three times those of the loss's products.
 fn counted<M: Tree, D: Tree>(
     model: M,
     data: D,

@@ -1,4 +1,4 @@
-//! Each measurement in a process of its own, so that none leaves memory or warm caches to the next.
+//! Runs each measurement in its own process, so that none leaves memory or warm caches to the next.
 
 use std::io::Write;
 
@@ -10,11 +10,11 @@ use crate::case::{Case, Record};
 /// The hidden command that measures one case.
 pub(crate) const COMMAND: &str = "one";
 
-/// The measurements of all cases, one after the other; `done` gets each as soon as it is made. A bar shows the progress
-/// where errors go to a terminal.
+/// Measures all cases one after the other, and calls `done` with each result at once. Shows a progress bar if the standard error is a
+/// terminal.
 ///
 /// # Errors
-/// The first error of a case or of `done`. Measurements before it were given to `done`.
+/// The first error of a case or of `done`. Earlier measurements were passed to `done`.
 pub(crate) fn measure_all(cases: &[Case], mut done: impl FnMut(&Record) -> Result<()>) -> Result<Vec<Record>> {
     let bar = progress::bar(cases.len());
     let mut records = Vec::new();
@@ -34,7 +34,7 @@ fn name(case: &Case) -> String {
     case.labels().into_iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Measures a case in a process of its own.
+/// Measures a case in its own process.
 fn measure(case: &Case) -> Result<Record> {
     child::ask(&[COMMAND], case, &[("REMAT_THREADS", case.threads.to_string())])
 }

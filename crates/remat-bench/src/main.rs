@@ -1,13 +1,13 @@
-//! Benchmarks of remat: how fast its engine is, and in how much memory.
+//! Benchmarks of remat: the speed of its engine, and its memory.
 //!
-//! A measurement is a [`Case`](case::Case), made in a process of its own, and gives a [`Record`](case::Record). Layers,
-//! each using only those above it in this list:
+//! A measurement is a [`Case`](case::Case), runs in its own process, and gives a [`Record`](case::Record). Layers, each of which uses only
+//! those above it in this list:
 //!
 //! 1. `measure`, `arguments`: a step of any model, values of arguments
 //! 2. `models`: a GPT, ResNet-50 and a U-Net, written as a user would
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
-//! 5. `options`: the arguments that all commands have
+//! 5. `options`: the arguments of all commands
 //! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`
 
 mod arguments;

@@ -15,7 +15,7 @@ use crate::ALLOCATOR;
 pub(crate) struct Measured {
     /// The number of weights.
     pub(crate) parameters: usize,
-    /// The time of the first step, to which the memory is new.
+    /// The time of the first step, for which memory is newly allocated.
     pub(crate) first_s: f64,
     /// The median time of a step after it.
     pub(crate) step_s: f64,
@@ -25,18 +25,18 @@ pub(crate) struct Measured {
     pub(crate) compile_s: f64,
     /// The engine's plan, before the first run.
     pub(crate) planned: MemoryStats,
-    /// The most bytes that were live while steps ran: the arguments, and all that was allocated for the run. `None` on devices whose
-    /// memory is not of this process's allocator.
+    /// The most bytes that were live while steps ran: the arguments, and everything allocated for the run. `None` on devices whose memory
+    /// is not from this process's allocator.
     pub(crate) allocator_peak: Option<usize>,
-    /// The most memory that the process has had, as the system counts it; `None` where it does not say.
+    /// The peak resident memory of the process, as the system reports it; `None` where it does not.
     pub(crate) resident_peak: Option<usize>,
-    /// By how much that grew while steps ran.
+    /// By how much the peak resident memory grew while steps ran.
     pub(crate) resident_growth: Option<usize>,
     /// The loss.
     pub(crate) loss: f64,
 }
 
-/// Where steps run, and how often.
+/// The device of the steps, and their number.
 pub(crate) struct Runs {
     pub(crate) device: Device,
     /// How many steps are timed.
@@ -64,13 +64,13 @@ pub(crate) fn measure<M: Tree, D: Tree>(
 
     let mut times = Vec::with_capacity(*repeat);
     let highest_before = resident::peak();
-    // Else the system would count what steps allocate only where it exceeds what was freed before.
+    // Otherwise the system would count allocations of steps only beyond the memory that was freed before.
     give_back_free();
     resident::reset_peak();
     let resident_before = resident::now();
     ALLOCATOR.reset_peak();
     let live_before = ALLOCATOR.peak();
-    // A run ends when its results are there.
+    // A run ends when its results are ready.
     let run = || {
         let outs = compiled.call(operands.clone())?;
         outs.iter().try_for_each(Tensor::wait)?;
@@ -102,7 +102,7 @@ pub(crate) fn measure<M: Tree, D: Tree>(
     })
 }
 
-/// What `f` gives, and the seconds that it took.
+/// The result of `f`, and the seconds that it took.
 ///
 /// # Errors
 /// The error of `f`.

@@ -1,4 +1,4 @@
-//! The options that every measurement has.
+//! The options of every measurement.
 
 use std::io::Write;
 use std::num::NonZero;
@@ -51,8 +51,8 @@ impl Options {
         cases
     }
 
-    /// Measures the cases and prints what comes of them: a line of JSON for each as it is done, or a table at the end. The
-    /// table has the cases that were measured even if one fails.
+    /// Measures the cases and prints the results: a line of JSON for each at once, or a table at the end. The table has the measured cases
+    /// even if one fails.
     ///
     /// # Errors
     /// The first error of a case.

@@ -49,13 +49,13 @@ pub(crate) fn agreement(records: &[Record]) -> String {
     }
 }
 
-/// By how many times the bytes that were planned beside the arguments the resident memory grew; unknown where none were planned.
+/// The growth of resident memory as a multiple of the planned bytes without arguments; `None` if none were planned.
 fn growth(record: &Record) -> Option<f64> {
     let planned = record.planned_peak.saturating_sub(record.arguments);
     record.resident_growth.filter(|_| planned > 0).map(|growth| growth as f64 / planned as f64)
 }
 
-/// Whether the allocated bytes are the planned ones, in a sentence.
+/// Whether the allocated bytes equal the planned ones, in a sentence.
 pub(crate) fn exactness(records: &[Record]) -> String {
     let counted = records.iter().filter_map(|record| Some((record.allocator_peak?, record.planned_peak)));
     match counted.map(|(allocated, planned)| allocated.abs_diff(planned)).max() {

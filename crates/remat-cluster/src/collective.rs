@@ -1,4 +1,4 @@
-//! What all nodes do together with arrays.
+//! Collective operations of all nodes on arrays.
 
 use std::io;
 use std::ops::Range;
@@ -14,35 +14,35 @@ use crate::links::Links;
 use crate::node::{Member, Node};
 use crate::wire::{self, Sums};
 
-/// What becomes of the corresponding elements of all nodes.
+/// How corresponding elements of all nodes are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reduction {
     /// Their sum. Integers wrap around.
     Sum,
-    /// Their mean; of floats alone.
+    /// Their mean; only for floats.
     Mean,
 }
 
-/// Bytes of arrays that are summed at a time: enough that the time of a message does not count, and few enough to be in caches.
+/// Bytes of arrays that are summed at a time: enough to make the time of a message negligible, and few enough to stay in caches.
 const BUCKET: usize = 1 << 22;
 
-/// Characters of an error at most, of those that others are told of.
+/// The most characters of an error that are sent to other nodes.
 const REASON: usize = 1 << 12;
 
 impl Node {
-    /// The sums, or means, over all nodes of the corresponding arrays, the same in every bit on all of them. Arrays have the names of
-    /// the leaves of a tree, which are for errors.
+    /// The sums, or means, over all nodes of the corresponding arrays, with the same bits on all of them. The arrays are named by the
+    /// leaves of a tree, for errors.
     ///
-    /// Floats are summed in f64, in the order of the ranks, and a sum or mean is rounded to the dtype at the end, so that a result depends on nothing but the
-    /// elements and the number of nodes. All nodes have to call the same functions in the same order; calls of several threads run one after
-    /// the other.
+    /// Floats are summed in f64, in the order of the ranks, and the result is rounded to the dtype at the end. So a result depends only on
+    /// the elements and the number of nodes. All nodes must call the same functions in the same order; calls from several threads run one
+    /// after the other.
     ///
-    /// Each node sends and receives about twice the bytes of the arrays, as in a ring, but in two rounds of messages: it sums a
-    /// part of the elements, the same part of each array, and sends the results to all others.
+    /// Each node sends and receives about twice the bytes of the arrays, as in a ring, but in two rounds of messages: it sums a part of the
+    /// elements, the same part of each array, and sends the results to all others.
     ///
     /// # Errors
-    /// If an array is of bools, or of integers where a mean is asked for; if a node is in another function, or has other leaves, dtypes or shapes:
-    /// then all nodes get an error, and may go on. If a node ends, or leaves, while others are in this: the cluster has failed then.
+    /// If an array is of bools, or of integers for a mean; if a node calls another function, or has other leaves, dtypes or shapes: then
+    /// all nodes get an error, and may continue. If a node ends or leaves during the operation: then the cluster has failed.
     pub fn all_reduce(&self, reduction: Reduction, leaves: Vec<(String, Array)>) -> Result<Vec<Array>> {
         let operation = match reduction {
             Reduction::Sum => "all_reduce_sum",
@@ -64,7 +64,7 @@ impl Node {
         self.exchange(operation, leaves, |links, data| {
             let buckets = buckets(data);
             let round = Round { rank: self.rank(), nodes, divisor };
-            // The next bucket is on its way while this one is summed. Nodes read in the order in which others write.
+            // The next bucket is sent while this one is summed. Nodes read in the order in which others write.
             round.send_parts(links, data, buckets.first())?;
             for (i, bucket) in buckets.iter().enumerate() {
                 round.send_parts(links, data, buckets.get(i + 1))?;
@@ -77,7 +77,8 @@ impl Node {
         })
     }
 
-    /// The arrays of the node of rank 0, on all nodes. Names, errors and order are as for [`Node::all_reduce`]; every dtype may be sent.
+    /// Returns the arrays of the node of rank 0 on all nodes. Names, errors and order are as for [`Node::all_reduce`]; every dtype may be
+    /// sent.
     ///
     /// # Errors
     /// As there.
@@ -101,8 +102,8 @@ impl Node {
         })
     }
 
-    /// Takes part in an operation that this node cannot call, for this reason: the others, which wait for it, get an error, too, and all may go
-    /// on. The result is the error of this node.
+    /// Takes part in an operation that this node cannot call, with the reason. The other nodes, which wait for it, get an error too, and
+    /// all may continue. Returns the error for this node.
     pub fn refuse(&self, operation: &str, reason: Error) -> Error {
         let exchanged = self.member().map_or(Ok(()), |member| {
             self.check()?;
@@ -112,7 +113,7 @@ impl Node {
         exchanged.err().unwrap_or(reason)
     }
 
-    /// Runs what exchanges the elements of arrays, once all nodes have said that they mean the same.
+    /// Runs the exchange of elements, after all nodes have agreed on the operation and the leaves.
     fn exchange(
         &self,
         operation: &str,
@@ -132,7 +133,7 @@ impl Node {
         avals.into_iter().zip(data).map(|(aval, data)| Array::new(aval, data)).collect()
     }
 
-    /// The error of a lost connection, with which the cluster has failed: what is read next would not be what was meant.
+    /// The error of a lost connection. The cluster has failed then, since later data on it would be out of step.
     fn lost(&self, member: &Member, operation: &str, lost: Lost) -> Error {
         let Lost::Connection(cause) = lost else { return error(format!("{operation}: a link is missing")) };
         let failure = self.failure();
@@ -197,7 +198,7 @@ fn buckets(data: &[Data]) -> Vec<Vec<Piece>> {
     buckets
 }
 
-/// Who sums.
+/// The rank of this node, the number of nodes, and the divisor of the sums.
 struct Round {
     rank: usize,
     nodes: usize,
@@ -207,7 +208,7 @@ struct Round {
 impl Round {
     /// The elements of a piece that the node of this rank sums.
     fn part(&self, piece: &Piece, rank: usize) -> Range<usize> {
-        // In u128, since the product of two sizes may be larger than one.
+        // In u128, since the product of two sizes may overflow.
         let at = |rank: usize| piece.range.len() as u128 * rank as u128 / self.nodes as u128;
         piece.range.start + at(rank) as usize..piece.range.start + at(rank + 1) as usize
     }
@@ -274,8 +275,8 @@ fn receive_piece(links: &mut Links, from: usize, data: &mut Data, range: Range<u
     Ok(())
 }
 
-/// Fails unless all nodes are in this operation with these leaves. All of them fail then, and nothing else has been sent. A node that has no leaves
-/// but an error sends that.
+/// Fails unless all nodes call this operation with these leaves. Then all of them fail, and nothing else has been sent. A node with an
+/// error instead of leaves sends the error.
 fn agree(node: &Node, member: &Member, links: &mut Links, operation: &str, leaves: Result<String>) -> Result<()> {
     let encoded = leaves.and_then(|text| {
         let message = frame::encoded(&[operation.as_bytes(), text.as_bytes()]);
@@ -346,7 +347,7 @@ fn leaf(line: &str) -> (&str, &str) {
     line.rsplit_once('\t').unwrap_or((line, ""))
 }
 
-/// Where a leaf is, for an error message: nothing for a tree that is one leaf.
+/// The position of a leaf, for an error message; empty for a tree with one leaf.
 fn place(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" at `{name}`") }
 }

@@ -1,4 +1,4 @@
-//! Who a process is in a cluster.
+//! The configuration of a process in a cluster.
 
 use std::env;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use remat_ir::Result;
 use crate::error;
 use crate::slurm::first_host;
 
-/// The port of a coordinator whose address has none; also that of `jax.distributed` on TPUs.
+/// The default port of a coordinator, also used by `jax.distributed` on TPUs.
 const PORT: u16 = 8476;
 
-/// Which node of a cluster a process is, and where the nodes meet.
+/// The rank of a process in a cluster, and the address at which the nodes meet.
 ///
 /// ```
 /// use remat_cluster::ClusterConfig;
@@ -29,7 +29,7 @@ const PORT: u16 = 8476;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Where the node of rank 0 listens, as `host:port`, as all nodes reach it.
+    /// The address of the node of rank 0, as `host:port`, for all nodes.
     pub coordinator: String,
     /// The number of this node, from 0.
     pub rank: usize,
@@ -37,14 +37,14 @@ pub struct ClusterConfig {
     pub nodes: usize,
     /// How long a node waits until all have joined: 5 minutes.
     pub start_timeout: Duration,
-    /// How long a node may be silent until it counts as ended: 10 seconds. That a process has ended is known within a second; this is
-    /// for hosts and networks that are lost.
+    /// How long a node may be silent until it counts as failed: 10 seconds. The end of a process is noticed within a second; this is for
+    /// lost hosts and networks.
     pub failure_timeout: Duration,
 }
 
 /// The variables that a launcher sets for each process.
 struct Launcher {
-    /// Set where the launcher has started this very process. A batch script of Slurm has a rank, too, and no step.
+    /// A variable that is only set if the launcher started this process. A batch script of Slurm has a rank too, but no step.
     evidence: &'static str,
     rank: &'static str,
     nodes: Option<&'static str>,
@@ -57,7 +57,7 @@ const LAUNCHERS: [Launcher; 3] = [
 ];
 
 impl ClusterConfig {
-    /// A node with the timeouts that the fields tell.
+    /// A node with the default timeouts.
     pub fn new(coordinator: impl Into<String>, rank: usize, nodes: usize) -> ClusterConfig {
         ClusterConfig {
             coordinator: coordinator.into(),
@@ -68,7 +68,7 @@ impl ClusterConfig {
         }
     }
 
-    /// [`ClusterConfig::from_variables`] of the environment of this process.
+    /// [`ClusterConfig::from_variables`] with the environment of this process.
     ///
     /// # Errors
     /// As there.
@@ -76,7 +76,7 @@ impl ClusterConfig {
         ClusterConfig::from_variables(|name| Some(env::var_os(name)?.to_string_lossy().into_owned()))
     }
 
-    /// Who a process with these environment variables is; `None` if it is by itself. Empty variables count as not set.
+    /// The configuration of a process with these environment variables; `None` if it is a single process. Empty variables count as not set.
     ///
     /// | | rank | nodes | coordinator |
     /// |---|---|---|---|
@@ -85,11 +85,11 @@ impl ClusterConfig {
     /// | Slurm (`srun`) | `SLURM_PROCID` | `SLURM_STEP_NUM_TASKS` | the first host of `SLURM_STEP_NODELIST`, a port by `SLURM_JOB_ID` and `SLURM_STEP_ID` |
     /// | Kubernetes (indexed job) | `JOB_COMPLETION_INDEX` | | |
     ///
-    /// Each of the three is taken from the first row that has it, so that the variables of `remat` add what a launcher does not say.
+    /// Each of the three is taken from the first row that has it, so that the variables of `remat` complete those of a launcher.
     /// `REMAT_START_TIMEOUT` and `REMAT_FAILURE_TIMEOUT` are the two timeouts in seconds.
     ///
     /// # Errors
-    /// If a variable has no valid value, or one is missing beside others; the message says which.
+    /// If a variable is invalid, or one is missing while others are set; the message says which.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<ClusterConfig>> {
         let variable = |name: &str| variable(name).map(|value| value.trim().to_string()).filter(|v| !v.is_empty());
         let number = |name: &str| variable(name).map(|value| parsed(name, &value)).transpose();
@@ -106,7 +106,7 @@ impl ClusterConfig {
         };
         let given = variable("REMAT_COORDINATOR");
         let (rank, nodes) = match (rank, nodes) {
-            // The index of a Kubernetes job alone says nothing of a cluster: indexed jobs also work in parallel by themselves.
+            // The index of a Kubernetes job does not imply a cluster: indexed jobs also run independent pods.
             (_, None) if given.is_none() && variable("REMAT_NODE_ID").is_none() => return Ok(None),
             (_, Some(1)) if rank.is_none_or(|rank| rank == 0) => return Ok(None),
             (Some(rank), Some(nodes)) => (rank, nodes),
@@ -133,14 +133,15 @@ impl ClusterConfig {
         Ok(Some(config))
     }
 
-    /// Whether the coordinator's address says that all nodes are on one machine. A name that is a loopback address here may be another one elsewhere.
+    /// Whether the coordinator's address implies that all nodes are on one machine. A name that resolves to a loopback address here may
+    /// resolve to another one elsewhere.
     pub(crate) fn is_local(&self) -> bool {
         let host = self.coordinator.rsplit_once(':').map_or(&*self.coordinator, |(host, _)| host);
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     }
 
-    /// Fails unless the rank is one of the nodes, and the timeouts are at least a second.
+    /// Fails unless the rank is below the number of nodes, and the timeouts are at least a second.
     pub(crate) fn check(&self) -> Result<()> {
         let &ClusterConfig { rank, nodes, start_timeout, failure_timeout, .. } = self;
         if rank >= nodes {
@@ -164,7 +165,7 @@ fn parsed(name: &str, value: &str) -> Result<usize> {
 fn with_port(address: &str) -> Result<String> {
     let invalid =
         || error(format!("REMAT_COORDINATOR is `{address}`, which is not a host with a port, as node0:{PORT}"));
-    // An address of IPv6 is in brackets, so that the colon before a port is one outside of them.
+    // An IPv6 address is in brackets, so the colon before a port is outside of them.
     let (host, port) = match (address.rsplit_once(':'), address.ends_with(']')) {
         (Some((host, port)), false) => (host, port.parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(invalid)?),
         _ => (address, PORT),
@@ -176,7 +177,7 @@ fn with_port(address: &str) -> Result<String> {
     Ok(format!("{host}:{port}"))
 }
 
-/// The address of the coordinator, where a launcher says where the first node is.
+/// The address of the coordinator, if a launcher gives the first node.
 fn derived(variable: &impl Fn(&str) -> Option<String>) -> Result<String> {
     let number = |name: &str| variable(name).and_then(|value| value.parse::<u64>().ok());
     if variable("OMPI_COMM_WORLD_RANK").is_some() {
@@ -191,7 +192,7 @@ fn derived(variable: &impl Fn(&str) -> Option<String>) -> Result<String> {
         let host = first_host(&list);
         let host =
             host.ok_or_else(|| error(format!("SLURM_STEP_NODELIST is `{list}`, which is not a list of hosts")))?;
-        // Above the ports that systems give to connections; jobs that share a host have different ones.
+        // Above the ports that systems assign to connections. Jobs that share a host get different ports.
         let job = number("SLURM_JOB_ID").unwrap_or(0).wrapping_add(number("SLURM_STEP_ID").unwrap_or(0));
         return Ok(format!("{host}:{}", 61_440 + job % 4_096));
     }

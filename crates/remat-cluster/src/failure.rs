@@ -1,4 +1,4 @@
-//! What ended the cluster, as soon as this process knows.
+//! The failure of the cluster, as soon as this process knows of it.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ pub(crate) fn interval(failure_timeout: Duration) -> Duration {
     (failure_timeout / 4).min(Duration::from_secs(1))
 }
 
-/// The first failure of the cluster. It ends what waits for other nodes.
+/// The first failure of the cluster. It ends all waits for other nodes.
 #[derive(Default)]
 pub(crate) struct Failure {
     state: Mutex<State>,
@@ -21,13 +21,13 @@ pub(crate) struct Failure {
 #[derive(Default)]
 struct State {
     error: Option<Error>,
-    /// Connections to other nodes: closed by a failure, so that nobody waits for what will not come.
+    /// Connections to other nodes. A failure closes them, so that no thread waits for data that will not come.
     connections: Vec<Weak<TcpStream>>,
     exits: bool,
 }
 
 impl Failure {
-    /// Notes a failure; the first one stays.
+    /// Records a failure; the first one stays.
     pub(crate) fn set(&self, error: Error) {
         let mut state = self.lock();
         if state.error.is_some() {
@@ -38,14 +38,14 @@ impl Failure {
             std::process::exit(1);
         }
         for connection in state.connections.drain(..).filter_map(|connection| connection.upgrade()) {
-            // One that is closed already need not be.
+            // It may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
         state.error = Some(error);
         self.changed.notify_all();
     }
 
-    /// A failure ends the process from now on, and not only what it does with other nodes.
+    /// From now on a failure ends the process, not only its waits for other nodes.
     pub(crate) fn exit(&self) {
         let mut state = self.lock();
         state.exits = true;
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Closes this connection when the cluster fails, if it is in use then.
+    /// Registers a connection to be closed when the cluster fails.
     pub(crate) fn close(&self, connection: &Arc<TcpStream>) -> std::io::Result<()> {
         let mut state = self.lock();
         if state.error.is_some() {
@@ -71,7 +71,7 @@ impl Failure {
         self.lock().error.clone().map_or(Ok(()), Err)
     }
 
-    /// What ended the cluster: what is known within this time, and otherwise this.
+    /// The error that ended the cluster, if it is known within this time, else `otherwise`.
     pub(crate) fn reason(&self, within: Duration, otherwise: impl FnOnce() -> Error) -> Error {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, within, |state| state.error.is_none());

@@ -4,16 +4,16 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What every first message begins with. The number changes with the format of messages.
+/// The beginning of every first message. The number changes with the format of messages.
 pub(crate) const PROTOCOL: &str = concat!("remat-cluster 2 of ", env!("CARGO_PKG_VERSION"));
 
-/// Bytes of a message at most. The longest are descriptions of trees and what XLA exchanges about devices.
+/// The most bytes of a message. The longest are descriptions of trees, and what XLA exchanges about devices.
 pub(crate) const MAX_FRAME: usize = 1 << 26;
 
-/// Bytes of the first message of a connection at most, which anybody may send.
+/// The most bytes of the first message of a connection, which anyone may send.
 const MAX_FIRST: usize = 1 << 12;
 
-/// Fields of a message at most.
+/// The most fields of a message.
 const MAX_FIELDS: usize = 8;
 
 /// Sends a message.
@@ -43,15 +43,15 @@ pub(crate) fn encoded(fields: &[&[u8]]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The fields of the next message; `None` where the other side has closed the connection after a message.
+/// The fields of the next message; `None` if the other side has closed the connection after a message.
 ///
 /// # Errors
-/// If the connection is lost or silent for longer than its timeout, or what comes is not a message.
+/// If the connection is lost or silent for longer than its timeout, or the data are not a message.
 pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
     receive_up_to(MAX_FRAME, stream)
 }
 
-/// The fields of the first message of a connection, which is short: nothing is known of the other side yet.
+/// The fields of the first message of a connection, which is short, since the other side is not known yet.
 ///
 /// # Errors
 /// As [`receive`].
@@ -63,7 +63,7 @@ fn receive_up_to(max: usize, stream: &mut impl Read) -> io::Result<Option<Vec<Ve
     let mut len = [0; 4];
     let read = loop {
         match stream.read(&mut len[..1]) {
-            // A signal has ended a read with a timeout; `read_exact` and `read_to_end` go on by themselves.
+            // A signal has interrupted a read with a timeout; `read_exact` and `read_to_end` retry by themselves.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             read => break read?,
         }
@@ -77,7 +77,7 @@ fn receive_up_to(max: usize, stream: &mut impl Read) -> io::Result<Option<Vec<Ve
     if len > max {
         return Err(invalid());
     }
-    // Memory is taken as bytes come: the length is only what a stranger says.
+    // Memory grows with the bytes that arrive, since the length comes from an unknown sender.
     let mut bytes = Vec::new();
     if stream.by_ref().take(len as u64).read_to_end(&mut bytes)? < len {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -91,11 +91,11 @@ fn receive_up_to(max: usize, stream: &mut impl Read) -> io::Result<Option<Vec<Ve
     if rest.is_empty() { Ok(Some(fields)) } else { Err(invalid()) }
 }
 
-/// A connection that is made within this time, whose messages leave at once.
+/// Connects within this time; messages are sent without delay (`TCP_NODELAY`).
 ///
 /// # Errors
-/// The error of the last attempt, if there is no connection until then. A name that is not known yet is tried again, too: names of pods
-/// come some seconds after them.
+/// The error of the last attempt, if none succeeds in time. A name that cannot be resolved yet is tried again too: names of pods appear
+/// some seconds after the pods.
 pub(crate) fn connect(address: &str, until: Instant, keep_on: impl Fn() -> bool) -> io::Result<TcpStream> {
     use std::net::ToSocketAddrs;
     loop {
@@ -124,7 +124,7 @@ pub(crate) fn connect(address: &str, until: Instant, keep_on: impl Fn() -> bool)
 /// The time of one attempt to connect.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Whether a read ended since nothing came within its timeout.
+/// Whether a read ended by its timeout.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -159,7 +159,7 @@ mod tests {
         );
     }
 
-    /// A stream whose every other read is interrupted by a signal.
+    /// A stream in which a signal interrupts every other read.
     struct Interrupted<'a>(&'a [u8], bool);
 
     impl Read for Interrupted<'_> {

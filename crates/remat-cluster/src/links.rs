@@ -15,11 +15,11 @@ use crate::frame::{self, PROTOCOL};
 use crate::service::unspecified;
 use crate::store::KeyValueStore;
 
-/// One connection to every other node, by rank; none to the node itself.
+/// The connections to all other nodes, by rank; `None` for the node itself.
 pub(crate) struct Links(Vec<Option<Link>>);
 
-/// A connection to another node. What is sent waits in a queue, from which a thread writes: two nodes that send each other more than
-/// the system buffers hold would otherwise wait for each other. When it is dropped it waits until the queue is written.
+/// A connection to another node. Data to send wait in a queue, from which a thread writes. Otherwise two nodes that send each other more
+/// than the system buffers hold would deadlock. Dropping it waits until the queue is written.
 pub(crate) struct Link {
     stream: Arc<TcpStream>,
     /// Both are there until it is dropped.
@@ -28,11 +28,11 @@ pub(crate) struct Link {
 }
 
 impl Links {
-    /// Connects all nodes: each listens at an address that it puts into the store, and connects to those of lower rank. `ip` is the
-    /// node's own address on its connection to the coordinator; `is_local` says whether all nodes are on this machine.
+    /// Connects all nodes: each listens at an address that it puts into the store, and connects to those of lower rank. `ip` is the node's
+    /// own address on its connection to the coordinator; `is_local` says whether all nodes are on this machine.
     ///
     /// # Errors
-    /// If not all are connected within this time.
+    /// If not all are connected in time.
     pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, is_local: bool, within: Duration) -> Result<Links> {
         let (rank, nodes, until) = (store.rank, store.nodes, Instant::now() + within);
         let failed = |other: usize, cause: io::Error| {
@@ -98,8 +98,8 @@ impl Links {
     }
 }
 
-/// Whether a node is on the machine of the coordinator, which others reach by the address at which they reach the coordinator: its own may be
-/// one that its machine alone knows, as where `/etc/hosts` says that a machine's own name is 127.0.1.1.
+/// Whether a node is on the machine of the coordinator. Others reach it at the coordinator's address, since its own address may be known
+/// only to its machine, for example where `/etc/hosts` maps the machine's name to 127.0.1.1.
 fn is_beside_coordinator(rank: usize, ip: IpAddr) -> bool {
     rank == 0 || ip.is_loopback()
 }
@@ -108,7 +108,7 @@ fn key(rank: usize) -> Vec<u8> {
     format!("remat/links/{rank}").into_bytes()
 }
 
-/// The next connection, if it comes from a node of this cluster; others are closed. None if none comes for a while.
+/// The next connection, if it comes from a node of this cluster; others are closed. `None` if none comes for a while.
 fn accepted(listener: &TcpListener, store: &KeyValueStore, left: Duration) -> io::Result<Option<(usize, Link)>> {
     listener.set_nonblocking(true)?;
     let mut stream = match listener.accept() {
@@ -121,7 +121,7 @@ fn accepted(listener: &TcpListener, store: &KeyValueStore, left: Duration) -> io
     };
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    // A stranger that says nothing must not keep nodes from coming in.
+    // A silent stranger must not keep nodes from connecting.
     stream.set_read_timeout(Some(left.min(Duration::from_secs(2)).max(Duration::from_millis(1))))?;
     let Ok(Some(hello)) = frame::receive_first(&mut stream) else { return Ok(None) };
     let [protocol, b"link", id, rank] = &hello.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
@@ -155,7 +155,7 @@ impl Link {
         sent.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// The next bytes that the other node has sent.
+    /// Receives the next bytes from the other node.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -163,10 +163,10 @@ impl Link {
         (&*self.stream).read_exact(bytes)
     }
 
-    /// The next message that the other node has sent.
+    /// Receives the next message from the other node.
     ///
     /// # Errors
-    /// If the connection is lost, or what comes is not a message.
+    /// If the connection is lost, or the data are not a message.
     pub(crate) fn receive_message(&mut self) -> io::Result<Vec<Vec<u8>>> {
         frame::receive(&mut &*self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
@@ -175,26 +175,27 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         if thread::panicking() {
-            // A panic is a failure, which the others hear of the sooner. A connection that is closed already need not be.
+            // A panic is a failure; closing the connection lets others notice sooner. It may be closed already.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
-        // The thread ends with the queue. If the other node ends without reading, the heartbeats tell, and the failure closes the connection.
+        // The thread ends with the queue. If the other node ends without reading, the heartbeats detect it, and the failure closes the
+        // connection.
         drop(self.queue.take());
         if let Some(writing) = self.writing.take() {
-            // Nothing in the thread panics.
+            // The thread does not panic.
             let _ = writing.join();
         }
     }
 }
 
-/// Writes what comes through the queue, until its sender is dropped or the connection lost.
+/// Writes the data of the queue, until its sender is dropped or the connection is lost.
 fn write_all(mut stream: &TcpStream, queued: &Receiver<Arc<Vec<u8>>>) {
     while let Ok(bytes) = queued.recv() {
         if stream.write_all(&bytes).is_err() {
             return;
         }
     }
-    // The other node reads what was written, and then that nothing more comes. A connection that is closed already need not be.
+    // The other node reads the data, and then the end of the stream. The connection may be closed already.
     let _ = stream.shutdown(Shutdown::Write);
 }
 
@@ -210,7 +211,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
         let link = Link::new(stream, 1, &Failure::default()).unwrap();
-        // More than the buffers of the system hold.
+        // More than the system buffers hold.
         let sent = Arc::new(vec![7; 1 << 26]);
         let is_read = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -19,12 +19,12 @@ use crate::store::KeyValueStore;
 
 /// This process as a node of its cluster. Clones are the same node, which leaves when the last of them is dropped.
 ///
-/// The node of rank 0 runs the coordinator and leaves last: when it is dropped it waits until all others have left or a node has failed. One thread that holds
-/// several nodes, as in a test, has to drop that of rank 0 last.
+/// The node of rank 0 runs the coordinator and leaves last: when it is dropped it waits until all others have left or a node has failed. A
+/// thread that holds several nodes, as in a test, must drop that of rank 0 last.
 ///
-/// When a node ends without having left, all others know within a second or two, and when its host or network is lost, within the failure timeout and a second:
-/// 11 seconds, unless the [`ClusterConfig`] says otherwise. Whatever waits for other nodes then ends with an error that names the node, as does all that is
-/// asked of the cluster later. A panic counts as such an end.
+/// When a node ends without leaving, all others know within a second or two. When its host or network is lost, they know within the failure
+/// timeout and a second: 11 seconds by default ([`ClusterConfig`]). Every wait for other nodes then ends with an error that names the node,
+/// and so do all later requests to the cluster. A panic counts as such an end.
 #[derive(Clone)]
 pub struct Node(Arc<Inner>);
 
@@ -32,11 +32,11 @@ struct Inner {
     rank: usize,
     nodes: usize,
     failure: Arc<Failure>,
-    /// Nothing for a process by itself.
+    /// `None` for a single process.
     member: Option<Member>,
 }
 
-/// What a node of several has. It is dropped in this order: the coordinator goes last.
+/// The state of a node in a cluster of several. Fields are dropped in this order: the coordinator last.
 pub(crate) struct Member {
     pub(crate) links: Mutex<Links>,
     pub(crate) store: Arc<KeyValueStore>,
@@ -45,16 +45,16 @@ pub(crate) struct Member {
 }
 
 impl Node {
-    /// A process by itself: sums are the arrays themselves.
+    /// A single process: sums return their arguments.
     pub fn alone() -> Node {
         Node(Arc::new(Inner { rank: 0, nodes: 1, failure: Arc::default(), member: None }))
     }
 
-    /// Joins a cluster, and waits until all of its nodes have joined. The node of rank 0 is the coordinator, too.
+    /// Joins a cluster, and waits until all of its nodes have joined. The node of rank 0 also runs the coordinator.
     ///
     /// # Errors
-    /// If not all join within the start timeout, which the error names; if the coordinator cannot be reached; if nodes were told
-    /// different things, or are programs of different versions.
+    /// If not all join within the start timeout, with their ranks; if the coordinator cannot be reached; if nodes have different
+    /// configurations, or programs of different versions.
     pub fn join(config: &ClusterConfig) -> Result<Node> {
         config.check()?;
         let &ClusterConfig { rank, nodes, start_timeout, failure_timeout, .. } = config;
@@ -105,24 +105,24 @@ impl Node {
         self.0.nodes
     }
 
-    /// Keys and values that all nodes share. Who keeps the store for longer than the node finds no coordinator.
+    /// Keys and values that all nodes share. After the node is dropped, the store finds no coordinator.
     ///
     /// # Errors
-    /// If this process is by itself.
+    /// If this is a single process.
     pub fn store(&self) -> Result<&Arc<KeyValueStore>> {
         let alone = || Error::new(ErrorKind::Argument, "cluster", "a process by itself has no key-value store");
         self.0.member.as_ref().map(|member| &member.store).ok_or_else(alone)
     }
 
-    /// Waits until all nodes are at the barrier of this name, which may be used again then.
+    /// Waits until all nodes are at the barrier with this name, which may then be used again.
     ///
     /// # Errors
-    /// If not all are within this time, with those that are missing; if one leaves, or the cluster has failed.
+    /// If not all are there in time, with the missing ones; if one leaves, or the cluster has failed.
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         self.0.member.as_ref().map_or(Ok(()), |member| member.store.barrier(name, timeout))
     }
 
-    /// What ended the cluster, if anything has.
+    /// Checks whether the cluster has failed.
     ///
     /// # Errors
     /// The failure.
@@ -130,8 +130,8 @@ impl Node {
         self.0.failure.check()
     }
 
-    /// From now on this process exits with code 1, and a line on its standard error, when the cluster fails: for what waits for other nodes and cannot be
-    /// ended otherwise, such as collectives of a GPU.
+    /// From now on this process exits with code 1, and a line on its standard error, when the cluster fails: for waits that cannot be ended
+    /// otherwise, such as collectives of a GPU.
     pub fn exit_on_failure(&self) {
         self.0.failure.exit();
     }
@@ -151,9 +151,9 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The thread that tells the coordinator that this node is there, and hears of the others.
+/// The thread that sends heartbeats to the coordinator, and learns of failures of other nodes.
 struct Heart {
-    /// A message, of whether the node leaves, ends the thread.
+    /// A message ends the thread; it says whether the node leaves.
     stop: Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -176,10 +176,10 @@ impl Heart {
 
 impl Drop for Heart {
     fn drop(&mut self) {
-        // A thread that has noted a failure has ended, and takes no message.
+        // A thread that has recorded a failure has ended, and takes no message.
         let _ = self.stop.send(!thread::panicking());
         if let Some(thread) = self.thread.take() {
-            // Nothing in the thread panics.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
@@ -195,7 +195,7 @@ fn beat(mut stream: TcpStream, timeout: Duration, failure: &Failure, coordinator
         let answer = frame::send(&mut stream, &[message]).and_then(|()| frame::receive(&mut stream));
         let ended = match answer.map(Option::unwrap_or_default).as_deref() {
             Ok([ok]) if ok == b"ok" && message == b"beat" => continue,
-            // Whatever the coordinator says, this node has left.
+            // Whatever the coordinator answers, this node has left.
             _ if message == b"leave" => return,
             Ok([_, reason]) => String::from_utf8_lossy(reason).into_owned(),
             Err(error) if is_timeout(error) => {

@@ -1,4 +1,4 @@
-//! The coordinator: keys and values, barriers, and who is still there.
+//! The coordinator: keys and values, barriers, and the liveness of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +15,7 @@ use crate::error;
 use crate::failure::interval;
 use crate::frame::{self, PROTOCOL, is_timeout};
 
-/// The service that the node of rank 0 runs. When it is dropped it waits for the other nodes to leave, as long as they are heard of.
+/// The service that the node of rank 0 runs. When dropped it waits for the other nodes to leave, as long as they send heartbeats.
 pub(crate) struct Service {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -26,7 +26,7 @@ struct Shared {
     nodes: usize,
     start_timeout: Duration,
     failure_timeout: Duration,
-    /// The name of this cluster, by which its nodes know each other.
+    /// The name of this cluster, by which its nodes recognise each other.
     id: String,
     state: Mutex<State>,
     changed: Condvar,
@@ -40,7 +40,7 @@ struct State {
     left: BTreeSet<usize>,
     /// Why the cluster cannot go on.
     failure: Option<String>,
-    /// Those that are served, by a number each.
+    /// The open connections, by number.
     connections: BTreeMap<u64, TcpStream>,
     accepted: u64,
     closed: bool,
@@ -53,12 +53,12 @@ struct Barrier {
     met: u64,
 }
 
-/// What a request is answered with: fields, or what is wrong.
+/// The answer to a request: fields, or an error message.
 type Answer = std::result::Result<Vec<Vec<u8>>, String>;
 
 impl Service {
-    /// Listens at the address of the coordinator: at that address alone if it says so, as 127.0.0.1, and otherwise on every network of
-    /// this machine. A name may be that of a router to others, and 127.0.1.1 on the machine that has it.
+    /// Listens at the address of the coordinator: only at that address if it is a loopback address or `localhost`, otherwise on every
+    /// network of this machine. A name may resolve to a router's address elsewhere, and to 127.0.1.1 on its own machine.
     ///
     /// # Errors
     /// If the address is not known, or the port is used.
@@ -92,16 +92,16 @@ impl Drop for Service {
     fn drop(&mut self) {
         let shared = &self.shared;
         let state = shared.lock();
-        // After a failure nobody waits for anybody, and a node that is silent is one.
+        // After a failure no node waits for another, and a silent node is a failure.
         let present = |state: &mut State| state.failure.is_none() && state.left.len() < state.joined.len();
         let mut state = if state.joined.len() == shared.nodes {
             shared.changed.wait_while(state, present).unwrap_or_else(PoisonError::into_inner)
         } else {
-            // Those who have not joined never will, and those who wait for them will hear of it.
+            // Nodes that have not joined never will, and those that wait for them get an error.
             let waited = shared.changed.wait_timeout_while(state, shared.failure_timeout, present);
             waited.unwrap_or_else(PoisonError::into_inner).0
         };
-        // The others hear of a failure with their next heartbeat.
+        // The others learn of a failure with their next heartbeat.
         if state.failure.is_some() {
             let interval = interval(shared.failure_timeout);
             let present = |state: &mut State| state.left.len() < state.joined.len();
@@ -110,22 +110,22 @@ impl Drop for Service {
         }
         state.closed = true;
         for connection in std::mem::take(&mut state.connections).into_values() {
-            // One that is closed already need not be.
+            // It may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
         shared.changed.notify_all();
-        // The thread that accepts connections sees that it is over with the next one.
+        // The thread that accepts connections notices the end at the next connection.
         if TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok()
             && let Some(accepting) = self.accepting.take()
         {
-            // Nothing in the thread panics.
+            // The thread does not panic.
             let _ = accepting.join();
         }
     }
 }
 
-/// A thread that ends by itself.
+/// A detached thread.
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_string()).spawn(run).map(drop)
 }
@@ -138,7 +138,7 @@ impl Shared {
     fn accept(self: &Arc<Shared>, listener: &TcpListener) {
         loop {
             let Ok((stream, _)) = listener.accept() else {
-                // Too many open files, for one, which may pass.
+                // For example too many open files, which may pass.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -154,7 +154,7 @@ impl Shared {
             let shared = self.clone();
             // Without a thread the connection is closed, and its node gets an error.
             let started = spawn("remat-coordinator", move || {
-                // What a connection fails with is heard of where it matters: by its node, and by `heartbeats`.
+                // Errors of a connection are reported elsewhere: by its node, and by `heartbeats`.
                 let _ = shared.serve(stream);
                 shared.close(number);
             });
@@ -166,12 +166,12 @@ impl Shared {
 
     fn close(&self, number: u64) {
         if let Some(connection) = self.lock().connections.remove(&number) {
-            // One that is closed already need not be.
+            // It may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 
-    /// Serves a connection until it ends. Its first message says what it is for.
+    /// Serves a connection until it ends. Its first message gives its purpose.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(self.failure_timeout))?;
@@ -211,7 +211,7 @@ impl Shared {
         }
     }
 
-    /// Takes a node in, and waits until all are there.
+    /// Registers a node, and waits until all have joined.
     fn join(&self, stream: &TcpStream, rank: &str, nodes: &str) -> std::result::Result<usize, String> {
         if nodes != self.nodes.to_string() {
             return Err(format!("node {rank} was told of {nodes} nodes, and the coordinator of {}", self.nodes));
@@ -251,7 +251,7 @@ impl Shared {
         if state.closed { Err("the coordinator has ended".to_string()) } else { Ok(rank) }
     }
 
-    /// Hears of a node until it leaves or ends.
+    /// Receives the heartbeats of a node until it leaves or ends.
     fn heartbeats(&self, mut stream: TcpStream, rank: usize) {
         let of = format!("node {rank} of {}", self.nodes);
         let ended = loop {
@@ -311,7 +311,7 @@ impl Shared {
         Ok(Vec::new())
     }
 
-    /// The value of a key, for which it waits this long; no field if there is none.
+    /// The value of a key, waiting for it up to this time; no field if there is none.
     fn get(&self, key: &[u8], timeout: Duration) -> Answer {
         let missing = |state: &mut State| state.failure.is_none() && !state.closed && !state.values.contains_key(key);
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, missing);
@@ -363,7 +363,7 @@ pub(crate) fn unspecified(ip: IpAddr) -> IpAddr {
     if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
-/// Whether the other side has closed a connection, on which nothing is to be read yet.
+/// Whether the other side has closed a connection on which nothing has to be read yet.
 fn is_closed(stream: &TcpStream) -> bool {
     let closed = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0])).is_ok_and(|read| read == 0);
     stream.set_nonblocking(false).is_err() || closed

@@ -13,7 +13,7 @@ use crate::frame::{self, PROTOCOL, is_timeout};
 
 /// Keys and values that all nodes of a cluster share; both are bytes. It may be used by several threads at a time.
 ///
-/// A key and its value have some 64 MiB together at most.
+/// A key and its value together have at most about 64 MiB.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct KeyValueStore {
     pub(crate) nodes: usize,
     pub(crate) failure_timeout: Duration,
     pub(crate) failure: Arc<Failure>,
-    /// Connections that nobody uses now. A `get` waits in one of its own, so that a `put` need not wait for it.
+    /// Idle connections. A `get` waits in its own connection, so that a `put` need not wait for it.
     pub(crate) idle: Mutex<Vec<TcpStream>>,
 }
 
@@ -53,7 +53,7 @@ impl KeyValueStore {
         self.nodes
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     ///
     /// # Errors
     /// If it has another value already, the value is too long, or the cluster has failed.
@@ -61,7 +61,7 @@ impl KeyValueStore {
         self.call(&[b"put", key, value], Duration::ZERO).map(drop)
     }
 
-    /// The value of a key, which is waited for this long; `None` if no node has given it one until then.
+    /// The value of a key, waiting for it up to this time; `None` if no node has set it by then.
     ///
     /// # Errors
     /// If the cluster has failed.
@@ -71,7 +71,7 @@ impl KeyValueStore {
         Ok(answer.into_iter().next())
     }
 
-    /// The value of a key, if it has one by now.
+    /// The value of a key, if it is set already.
     ///
     /// # Errors
     /// If the cluster has failed.
@@ -82,13 +82,13 @@ impl KeyValueStore {
     /// Waits until all nodes have called this with the same name.
     ///
     /// # Errors
-    /// If not all have within this time, one leaves or has left, or the cluster has failed.
+    /// If not all have in time, one leaves or has left, or the cluster has failed.
     pub(crate) fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         let milliseconds = timeout.as_millis().min(u128::from(u32::MAX)) as u64;
         self.call(&[b"barrier", name.as_bytes(), milliseconds.to_string().as_bytes()], timeout).map(drop)
     }
 
-    /// The fields of the answer to a request, which may take this long and what a silent coordinator is given.
+    /// The fields of the answer to a request, which may take this long plus the failure timeout.
     fn call(&self, request: &[&[u8]], takes: Duration) -> Result<Vec<Vec<u8>>> {
         self.failure.check()?;
         let lost = |cause: io::Error| self.lost(&cause);
@@ -117,7 +117,7 @@ impl KeyValueStore {
         Ok(stream)
     }
 
-    /// The error of a lost connection: what ended the cluster, where the heartbeats soon say so.
+    /// The error of a lost connection: the failure of the cluster, if the heartbeats soon report one.
     fn lost(&self, cause: &io::Error) -> Error {
         let within = 2 * interval(self.failure_timeout);
         self.failure.reason(within, || {

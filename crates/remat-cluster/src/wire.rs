@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use remat_ir::{DType, Data, Element, bf16, f16, with_dtype};
 
-/// An element as it travels: little endian, a bool as a byte.
+/// An element as it is sent: little endian, with a bool as a byte.
 trait Wire: Element {
-    /// What a sum is kept in: of floats f64, which is rounded to the dtype at the end; of integers a number that wraps around as they do.
+    /// The type of sums: f64 for floats, rounded to the dtype at the end; a wrapping integer for integers.
     type Sum: Copy;
 
     fn encode(elements: &[Self], bytes: &mut Vec<u8>);
@@ -17,7 +17,7 @@ trait Wire: Element {
     fn sums(sums: &mut Sums) -> Option<&mut Vec<Self::Sum>>;
 }
 
-/// Sums of elements, in the type that they are kept in.
+/// Sums of elements, in the type of sums.
 pub(crate) enum Sums {
     Floats(Vec<f64>),
     Integers(Vec<u64>),
@@ -29,7 +29,7 @@ impl Sums {
         if dtype.is_float() { Sums::Floats(Vec::new()) } else { Sums::Integers(Vec::new()) }
     }
 
-    /// Adds elements that came as bytes. The first ones are the sums; zeros would turn a -0 into a 0.
+    /// Adds elements received as bytes. The first elements are stored, not added to zeros, which would turn -0 into 0.
     pub(crate) fn add(&mut self, dtype: DType, bytes: &[u8]) {
         with_dtype!(dtype, T => add::<T>(self, bytes));
     }
@@ -65,7 +65,7 @@ pub(crate) fn encode(data: &Data, range: Range<usize>, bytes: &mut Vec<u8>) {
     with_dtype!(data.dtype(), T => append::<T>(data, range, bytes));
 }
 
-/// Writes bytes to a range of elements, as many as they are.
+/// Writes bytes to a range of elements of the same length.
 pub(crate) fn decode(bytes: &[u8], data: &mut Data, range: Range<usize>) {
     fn write<T: Wire>(bytes: &[u8], data: &mut Data, range: Range<usize>) {
         T::decode(bytes, T::slice_mut(data).and_then(|data| data.get_mut(range)).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Arrays to run programs on.
+//! Arrays as arguments of programs.
 
 use remat::Tensor;
 use remat_ir::{Array, Aval, DType, Element, Literal, with_dtype};
@@ -17,7 +17,7 @@ pub(crate) fn build(dtype: DType, like: &Array, literals: Vec<Literal>) -> Array
     array.expect("there are as many elements as before").in_memory(like.aval().memory)
 }
 
-/// The same numbers in another dtype, as far as it has them.
+/// The same numbers in another dtype, as far as it can represent them.
 pub(crate) fn convert(x: &Array, dtype: DType) -> Array {
     let convert = |l: Literal| match l.as_i128() {
         Some(value) if !dtype.is_float() => Literal::from_i128(dtype, value),
@@ -26,8 +26,8 @@ pub(crate) fn convert(x: &Array, dtype: DType) -> Array {
     build(dtype, x, literals(x).into_iter().map(convert).collect())
 }
 
-/// Every second element replaced by numbers that are easily got wrong: `huge` ones with them, whose sums depend on the
-/// order, and `subnormal` ones, which some engines take for zeros.
+/// Replaces every second element by numbers that are easy to get wrong: with `huge` also huge ones, whose sums depend on the order, and
+/// with `subnormal` also subnormal ones, which some engines replace by zeros.
 pub(crate) fn with_special_numbers(x: &Array, huge: bool, subnormal: bool) -> Array {
     let dtype = x.dtype();
     let bits = |bits: u64| Literal::from_bits(dtype, bits);
@@ -39,7 +39,7 @@ pub(crate) fn with_special_numbers(x: &Array, huge: bool, subnormal: bool) -> Ar
                 special.extend([1, sign | 3]);
             }
             if huge {
-                // The largest, the smallest that is normal, 1 and its neighbour.
+                // The largest, the smallest normal one, 1 and its neighbour.
                 let one = (infinity >> 1) & infinity;
                 special.extend([infinity - 1, sign | (infinity - 1), 1 << mantissa, one, one + 1]);
             }

@@ -17,9 +17,9 @@ const PRINTED: usize = 30;
 pub struct Failures {
     /// The property.
     pub property: &'static str,
-    /// How many cases there were.
+    /// The number of cases.
     pub cases: usize,
-    /// What fails: cases, then exclusions that do not hold.
+    /// Failed cases, then exclusions that do not hold.
     pub failures: Vec<Failure>,
 }
 
@@ -28,7 +28,7 @@ pub struct Failures {
 pub struct Failure {
     /// Its name, which [`Engine::excluding`] takes.
     pub case: String,
-    /// Why, mostly with the program.
+    /// The reason, usually with the program.
     pub message: String,
 }
 
@@ -51,16 +51,16 @@ impl std::error::Error for Failures {}
 /// Runs the cases of a property on an engine.
 pub(crate) struct Cases<'a> {
     pub(crate) engine: &'a Engine,
-    /// How many cases there were, with those that did not run.
+    /// The number of cases, including those that did not run.
     seen: usize,
     count: usize,
-    /// Cases that run when there are enough of them.
+    /// Cases that run together when there are enough of them.
     waiting: Vec<(String, Vec<Check>)>,
     failures: Vec<Failure>,
     excluded: Vec<Excluded<'a>>,
 }
 
-/// An exclusion of the property that runs.
+/// An exclusion of the current property.
 struct Excluded<'a> {
     exclusion: &'a Exclusion,
     count: usize,
@@ -68,7 +68,7 @@ struct Excluded<'a> {
 }
 
 impl Cases<'_> {
-    /// Runs a property of this name. Gives the number of its cases, of which there is at least one.
+    /// Runs a property of this name. Returns the number of its cases, which is at least one.
     pub(crate) fn run(
         engine: &Engine,
         property: &'static str,
@@ -111,7 +111,7 @@ impl Cases<'_> {
         }
     }
 
-    /// A case of programs, each of which has to conform; it may run later, together with others.
+    /// A case of programs that all must conform. It may run later, together with others.
     pub(crate) fn programs(&mut self, name: String, programs: impl FnOnce() -> Result<Vec<Check>, String>) {
         if !self.is_next(&name) {
             return;
@@ -128,7 +128,7 @@ impl Cases<'_> {
     fn run_waiting(&mut self) {
         let (names, cases): (Vec<String>, Vec<Vec<Check>>) = self.waiting.drain(..).unzip();
         let outcomes = catch(|| Ok(conform_together(self.engine, &cases)));
-        // A panic on the way is one of all of them.
+        // A panic counts as one of each case.
         let outcomes = outcomes.unwrap_or_else(|message| vec![Err(message); names.len()]);
         for (name, outcome) in names.into_iter().zip(outcomes) {
             self.judge(name, outcome);
@@ -171,7 +171,7 @@ impl Cases<'_> {
     }
 }
 
-/// A panic is an error.
+/// Converts a panic to an error.
 fn catch<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(format!("panics: {}", text(&*panic))))
 }

@@ -1,5 +1,4 @@
-//! A set of programs that is closed under the transformations: scalar functions of floats with values named `a` and `b`, which
-//! policies mention.
+//! A set of programs that is closed under the transformations: scalar functions of floats, with values named `a` and `b` for policies.
 //!
 //! ```
 //! use remat::{DType, grad};
@@ -24,13 +23,13 @@ use remat::{
 pub struct Program {
     /// The name, which is unique.
     pub name: &'static str,
-    /// The function, of arguments of one float dtype.
+    /// The function. All arguments have the same float dtype.
     pub f: fn(&Vec<Tensor>) -> Result<Tensor>,
     /// The shapes of the arguments.
     pub shapes: &'static [&'static [usize]],
-    /// Whether it has a gradient; it has none where there is a loop of unknown length.
+    /// Whether it has a gradient; not if it has a loop of unknown length.
     pub has_reverse_mode: bool,
-    /// Whether it has tangents; it has none where there is a rule of reverse mode only.
+    /// Whether it has tangents; not if it has a rule for reverse mode only.
     pub has_forward_mode: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How close an engine has to come to the evaluator.
+//! How close an engine's results must be to the evaluator's.
 
 use remat_ir::{
     AllReduce, AllReduceKind, Array, Binary, Call, Class, CumulativeKind, DType, Jaxpr, Literal, Op, Operation, Prim,
@@ -7,34 +7,33 @@ use remat_ir::{
 
 use crate::arrays::literals;
 
-/// The differences that are allowed.
+/// The allowed differences.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Closeness {
-    /// Nothing but the bits of a NaN.
+    /// None, except in the bits of a NaN.
     Exact,
     /// Each element by this many units in its last place.
     Ulps(u32),
-    /// Each element by as many roundings at the scale of the largest number there is: sums in another order.
+    /// Each element by this many roundings at the scale of the largest number of the computation: for sums in another order.
     Sums(u32),
-    /// As sums; but where the evaluator has a NaN there may be anything. A term with a factor that is zero and no element (a
-    /// weight that attention does not give, what is between the elements of a dilated image) may be left out, also where
-    /// its other factor is not finite.
+    /// As sums, but where the evaluator has a NaN anything is allowed. A term with a structural zero as factor (a masked attention weight,
+    /// the gap between elements of a dilated image) may be skipped, even if its other factor is not finite.
     Sparse(u32),
 }
 
-/// As many roundings of numbers of half precision at most: every operation is computed in f32 and rounded once, by the engine
-/// as by the evaluator, so that what differs in the last bits of f32 is seldom more than one rounding apart.
+/// The most roundings in half precision: engine and evaluator compute every operation in f32 and round once, so that different last bits of
+/// f32 rarely cause a difference of more than one rounding.
 const HALF: u32 = 2;
 
-/// The roundings from which on a bound is that of a program and not of one operation.
+/// Bounds from this many roundings on belong to programs, not to single operations.
 const PROGRAM: u32 = 64;
 
-/// As [`HALF`], of programs: a rounding that goes the other way is a difference in what the next operation reads. Before its last operation the
-/// second derivative of attention rounds two numbers of half precision, the weights and the cotangents of scores.
+/// As [`HALF`], for programs: a different rounding changes the input of the next operation. Before its last operation the second derivative
+/// of attention rounds two values to half precision, the weights and the cotangents of scores.
 const HALF_OF_PROGRAM: u32 = 4;
 
 impl Closeness {
-    /// The differences that are allowed where the coarsest rounding on the way is this one.
+    /// The allowed differences if the coarsest rounding of the computation is this one.
     fn at(self, epsilon: f64) -> Closeness {
         if epsilon < 1e-4 {
             return self;
@@ -49,7 +48,7 @@ impl Closeness {
     }
 }
 
-/// The differences that a single operation is allowed.
+/// The allowed differences of a single operation.
 pub(crate) fn of_operation(op: &Op) -> Closeness {
     match op {
         Op::Prim(op) => of_prim(op),
@@ -58,7 +57,7 @@ pub(crate) fn of_operation(op: &Op) -> Closeness {
     }
 }
 
-/// The differences that a first-order operation is allowed: none, unless it is named here.
+/// The allowed differences of a first-order operation: none, unless it is listed here.
 fn of_prim(op: &Prim) -> Closeness {
     match op {
         Prim::Unary(Unary::Sqrt) | Prim::Binary(Binary::Rem) => Closeness::Exact,
@@ -95,12 +94,12 @@ fn of_prim(op: &Prim) -> Closeness {
     }
 }
 
-/// How far sums may be apart: the largest number that went in, and the coarsest rounding on the way.
+/// The scale of allowed differences of sums: the largest input, and the coarsest rounding of the computation.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     largest: f64,
     epsilon: f64,
-    /// Whether a zero is as good as a subnormal number.
+    /// Whether a zero may replace a subnormal number.
     flushes_subnormals: bool,
 }
 
@@ -144,7 +143,7 @@ pub(crate) fn difference(got: &Array, expected: &Array, closeness: Closeness, sc
     Some(format!("element {i} is {:?} and not {:?}", x[i], y[i]))
 }
 
-/// The distance between 1 and the next number; none for numbers that are exact.
+/// The distance between 1 and the next number; 0 for exact dtypes.
 fn epsilon(dtype: DType) -> f64 {
     dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32))
 }

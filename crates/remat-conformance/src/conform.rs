@@ -1,4 +1,4 @@
-//! Running programs on an engine, one or several at a time.
+//! Runs programs on an engine, one or several at a time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::closeness::{Closeness, Scale, difference, is_identical};
 use crate::engine::Engine;
 use crate::memory::account;
 
-/// Compares a device with the evaluator: results that are close, or the same error. Gives the results, if there are any.
+/// Compares a device with the evaluator: results must be close, or the errors equal. Returns the results, if any.
 fn agree(
     expected: &Result<Vec<Array>, Error>,
     got: Result<Vec<Array>, Error>,
@@ -39,7 +39,7 @@ fn agree(
     Ok(Some(got))
 }
 
-/// A program on these arguments, whose results have to be as close to the evaluator's as this.
+/// A program with its arguments, and how close its results must be to the evaluator's.
 pub(crate) struct Check {
     jaxpr: Arc<Jaxpr>,
     args: Vec<Array>,
@@ -51,7 +51,7 @@ impl Check {
         Check { jaxpr: Arc::new(jaxpr), args, closeness }
     }
 
-    /// A program on the tensors that it captured and on these.
+    /// A traced program, with the tensors that it captured and these arguments.
     pub(crate) fn traced(
         program: Result<ClosedJaxpr, Error>,
         args: &[Tensor],
@@ -62,14 +62,14 @@ impl Check {
         Ok(Check { jaxpr, args, closeness })
     }
 
-    /// Runs the program on an engine and on the evaluator, and compares all that the engine promises. That the evaluator fails is a
-    /// failure too: it would compare nothing.
+    /// Runs the program on an engine and on the evaluator, and checks everything that the engine promises. A failure of the evaluator is a
+    /// failure too, since nothing would be compared.
     pub(crate) fn conform(&self, engine: &Engine) -> Result<(), String> {
         let expected = self.evaluate().map_err(|e| self.evaluator_fails(&e))?;
         self.compare(engine, &Ok(expected))
     }
 
-    /// As [`Check::conform`]; where the evaluator fails, the engine has to fail with the same error.
+    /// As [`Check::conform`], but if the evaluator fails, the engine must fail with the same error.
     pub(crate) fn conform_or_fail(&self, engine: &Engine) -> Result<(), String> {
         self.compare(engine, &self.evaluate())
     }
@@ -99,8 +99,8 @@ impl Check {
     }
 }
 
-/// Runs the programs of several cases as one, whose results are those of all, and says of each case whether it conforms. One that does
-/// not is run alone, and so are all where the one program fails: what it says then counts.
+/// Runs the programs of several cases as one, with the results of all, and returns for each case whether it conforms. A case that does not
+/// is run again alone, and so are all if the joint program fails; the result of the run alone counts.
 pub(crate) fn conform_together(engine: &Engine, cases: &[Vec<Check>]) -> Vec<Result<(), String>> {
     let alone = |case: &[Check]| case.iter().try_for_each(|check| check.conform(engine));
     let checks: Vec<&Check> = cases.iter().flatten().collect();
@@ -118,7 +118,7 @@ pub(crate) fn conform_together(engine: &Engine, cases: &[Vec<Check>]) -> Vec<Res
     cases.iter().map(outcome).collect()
 }
 
-/// The results of all programs, if they run as one and keep what the engine promises.
+/// The results of all programs, if they run as one and the engine keeps its promises.
 fn run_together(engine: &Engine, checks: &[&Check]) -> Option<Vec<Array>> {
     let mut b = Builder::new();
     let ins: Vec<_> = checks.iter().map(|check| b.inputs(check.jaxpr.in_avals())).collect();
@@ -128,13 +128,13 @@ fn run_together(engine: &Engine, checks: &[&Check]) -> Option<Vec<Array>> {
     keep_promises(engine, &jaxpr, &args, |got| got.map(Some).map_err(|e| e.to_string())).ok().flatten()
 }
 
-/// The program as `jit` hands it to the device.
+/// The program as `jit` passes it to the device.
 fn placed(device: &dyn Device, jaxpr: &Arc<Jaxpr>) -> Result<Arc<Jaxpr>, Error> {
     if device.devices() > 1 { Ok(jaxpr.clone()) } else { Ok(Arc::new(on_one_device(jaxpr)?.into_owned())) }
 }
 
-/// Runs a program on an engine, and holds it to what it promises beside its results: `agree` looks at those, and gives them if there are
-/// any. Gives them too.
+/// Runs a program on an engine, and checks its promises other than results. `agree` compares the results, and returns them, if any; they
+/// are returned here too.
 fn keep_promises(
     engine: &Engine,
     jaxpr: &Arc<Jaxpr>,
@@ -159,7 +159,7 @@ fn keep_promises(
         let again = again.map_err(|e| e.to_string())?;
         account(&events, executable.memory(), args, &again, Some(kept))?;
     }
-    // The copies have no other reference, and may be overwritten.
+    // The copies have no other references, and may be overwritten.
     let donated = run(&*executable, before, false).0.map_err(|e| e.to_string())?;
     if !is_identical(&donated, &got) {
         return Err("the results have other bits where arguments may be overwritten".to_string());
@@ -178,12 +178,12 @@ fn keep_promises(
     Ok(Some(got))
 }
 
-/// Runs a program; `is_recorded` says whether the blocks that it asks for are wanted.
+/// Runs a program; `is_recorded` says whether allocated blocks are recorded.
 fn run(executable: &dyn Executable, args: Vec<Array>, is_recorded: bool) -> (Result<Vec<Array>, Error>, Vec<Event>) {
     if is_recorded { Recording::record(|| executable.run(args)) } else { (executable.run(args), Vec::new()) }
 }
 
-/// An array that shares nothing.
+/// A copy that shares nothing.
 fn copy(x: &Array) -> Array {
     Array::new(x.aval().clone(), x.data().clone()).expect("the elements are those of an array")
 }

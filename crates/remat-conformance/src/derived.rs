@@ -1,5 +1,5 @@
-//! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples, of
-//! none, and with more dimensions than any small fixed number.
+//! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples or none, and batches
+//! with many dimensions.
 
 use remat::transform::{self, Vmapped};
 use remat_ir::{Array, DType, Jaxpr, Literal, eval};
@@ -61,8 +61,7 @@ pub(crate) fn batches_of_batches_agree(cases: &mut Cases<'_>) {
     });
 }
 
-/// A program with its derivative in all operands that can have one, its operands, and the number of results before the
-/// tangents.
+/// A program with its derivative in all differentiable operands, its operands, and the number of results before the tangents.
 fn derivative(sample: &Sample, jaxpr: &Jaxpr, inputs: &[Array]) -> Result<(Jaxpr, Vec<Array>, usize), String> {
     let has_tangent = |(i, x): (usize, &Array)| x.dtype().is_float() && !sample.without_derivative.contains(&i);
     let nonzero: Vec<bool> = inputs.iter().enumerate().map(has_tangent).collect();
@@ -73,14 +72,14 @@ fn derivative(sample: &Sample, jaxpr: &Jaxpr, inputs: &[Array]) -> Result<(Jaxpr
     Ok((derivative.jaxpr, args, jaxpr.outs.len()))
 }
 
-/// A batch of this size, whose examples in the chosen operands are the operand and others like it.
+/// A batch of this size. In the chosen operands each example is the operand or a permutation of it.
 fn batched(jaxpr: &Jaxpr, inputs: &[Array], size: usize, mask: &[bool]) -> Result<(Jaxpr, Vec<Array>), String> {
     let Vmapped { jaxpr, .. } = transform::vmap(jaxpr, size, mask, &vec![true; jaxpr.outs.len()]).map_err(text)?;
     let args = inputs.iter().zip(mask).map(|(x, &is_batched)| if is_batched { batch(x, size) } else { x.clone() });
     Ok((jaxpr, args.collect()))
 }
 
-/// `size` arrays of the same elements, in another order each.
+/// `size` arrays with the same elements, each in another order.
 fn batch(x: &Array, size: usize) -> Array {
     let elements = literals(x);
     let example = |i: usize| {
@@ -93,7 +92,7 @@ fn batch(x: &Array, size: usize) -> Array {
     build(x.dtype(), &like, (0..size).flat_map(example).collect())
 }
 
-/// What a property runs for a sample, given its program and its inputs.
+/// A property of a sample, given its program and its inputs.
 type Property<'a> = &'a dyn Fn(&Sample, &Jaxpr, &[Array]) -> Result<Vec<Check>, String>;
 
 /// Runs a property over every sample that has floats, in every float dtype.
@@ -114,7 +113,7 @@ fn for_each_sample(cases: &mut Cases<'_>, dtypes: &[Option<DType>], property: Pr
             };
             let inputs: Vec<Array> = sample.inputs.iter().map(change).collect();
             let Some(jaxpr) = program(&sample, &inputs) else { continue };
-            // A sample whose meaning depends on the dtype may have none in this one.
+            // A sample that depends on the dtype may be invalid in this one.
             if eval(&jaxpr, inputs.clone()).is_err() {
                 continue;
             }

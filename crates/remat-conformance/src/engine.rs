@@ -6,7 +6,7 @@ use remat_ir::{Device, Op};
 
 use crate::closeness::{Closeness, of_operation};
 
-/// An engine under test: devices that have to give the same bits, and facts about them.
+/// An engine under test: devices that must give the same bits, and facts about them.
 ///
 /// ```
 /// use remat_conformance::Engine;
@@ -24,14 +24,14 @@ pub struct Engine {
     pub(crate) together: usize,
     pub(crate) every: usize,
     pub(crate) exclusions: Vec<Exclusion>,
-    /// Operations with other bounds than [`closeness`](crate::closeness) has.
+    /// Operations with other bounds than those of [`closeness`](crate::closeness).
     roundings: Vec<(String, u32)>,
 }
 
-/// Cases that are known to fail, or that are left out.
+/// Cases that are known to fail, or that are skipped.
 #[derive(Clone, Debug)]
 pub(crate) struct Exclusion {
-    /// Whether they run, and have to fail.
+    /// Whether they run, and must fail.
     pub(crate) runs: bool,
     pub(crate) property: String,
     pub(crate) cases: String,
@@ -46,8 +46,8 @@ impl Exclusion {
 }
 
 impl Engine {
-    /// An engine on this device, which every property runs on. It should run on the calling thread alone, if it can, so that
-    /// a run with more threads has something to be compared with.
+    /// An engine on this device, on which every property runs. If possible it should use only the calling thread, so that runs with more
+    /// threads can be compared with it.
     pub fn new(device: impl Device + 'static) -> Engine {
         Engine {
             device: Arc::new(device),
@@ -61,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// The same engine in another way, such as on two threads: its results have to be those of the first device in every bit.
-    /// The label is for messages.
+    /// Adds a variant of the engine, for example with two threads: its results must have the same bits as those of the first device. The
+    /// label is for messages.
     #[must_use]
     pub fn variant(mut self, label: impl Into<String>, device: impl Device + 'static) -> Engine {
         self.variants.push((label.into(), Arc::new(device)));
@@ -82,33 +82,33 @@ impl Engine {
         self
     }
 
-    /// The engine computes subnormal numbers as zeros: no argument has any, and a result may be a zero in place of one.
+    /// The engine replaces subnormal numbers by zeros: no argument is subnormal, and a result may be zero instead of subnormal.
     #[must_use]
     pub fn flushing_subnormals(mut self) -> Engine {
         self.flushes_subnormals = true;
         self
     }
 
-    /// For engines that take long to compile: up to this many programs run as one, which has the arguments and results of all. A case
-    /// that fails there is run again alone, so that failures are what they would be without this.
+    /// For engines that compile slowly: up to this many programs run as one, with the arguments and results of all. A case that fails there
+    /// is run again alone, so that failures are the same as without this.
     #[must_use]
     pub fn together(mut self, programs: usize) -> Engine {
         self.together = programs.max(1);
         self
     }
 
-    /// For engines that take long to compile: of the cases of each property only every `n`-th runs, and those that are excluded.
+    /// For engines that compile slowly: only every `n`-th case of each property runs, and the excluded ones.
     #[must_use]
     pub fn every(mut self, n: usize) -> Engine {
         self.every = n.max(1);
         self
     }
 
-    /// Cases of a property that this engine is known to fail, and why. `cases` is the name of a case as a failure prints it,
-    /// or the beginning of names with a `*` behind it.
+    /// Cases of a property that this engine is known to fail, and the reason. `cases` is the name of a case as a failure prints it, or a
+    /// prefix of names with a `*` at the end.
     ///
-    /// Excluded cases run too: it is a failure if one of them passes, or if there is no such case or no such property. So the
-    /// list never excludes more than fails.
+    /// Excluded cases run too. It is a failure if one of them passes, or if there is no such case or property. So the list never excludes
+    /// more cases than fail.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -136,8 +136,8 @@ impl Engine {
         self.exclude(true, property.into(), cases.into(), reason.into())
     }
 
-    /// Cases of a property that do not run, and why: they ask for what the engine does not promise, and some of them pass, so that
-    /// [`Engine::excluding`] would not do. It is a failure if there is no such case or no such property.
+    /// Cases of a property that do not run, and the reason: the engine does not promise what they test, and some of them pass, so that
+    /// [`Engine::excluding`] would fail. It is a failure if there is no such case or property.
     #[must_use]
     pub fn leaving_out(
         self,
@@ -153,8 +153,8 @@ impl Engine {
         self
     }
 
-    /// The results of this operation alone may be this many roundings apart from the evaluator's, at the scale of the largest number
-    /// there is: the engine computes it in another way.
+    /// Allows results of this operation, run alone, to differ from the evaluator's by this many roundings at the scale of the largest
+    /// number, since the engine computes it in another way.
     ///
     /// ```
     /// # use remat_conformance::Engine;
@@ -167,7 +167,7 @@ impl Engine {
         self
     }
 
-    /// How close results of an operation alone have to be.
+    /// How close results of a single operation must be.
     pub(crate) fn closeness(&self, op: &Op) -> Closeness {
         let own = self.roundings.iter().find(|(operation, _)| operation == op.name());
         own.map_or_else(|| of_operation(op), |(_, roundings)| Closeness::Sums(*roundings))

@@ -1,4 +1,4 @@
-//! What cannot be run fails with the evaluator's words.
+//! Programs that cannot run fail with the evaluator's message.
 
 use remat_ir::{Array, DType, Jaxpr, Literal};
 
@@ -19,7 +19,7 @@ pub(crate) fn errors_agree(cases: &mut Cases<'_>) {
         (one, vec![zeros(DType::F64, &[3])]),
         (one, vec![zeros(DType::F32, &[1, 3])]),
         ("{ lambda ; . let  in () }", vec![zeros(DType::F32, &[])]),
-        // Results that no memory holds.
+        // Results that do not fit any memory.
         (
             "{ lambda ; a:f32[]. let b:f32[1048576,1048576,1048576] = broadcast_in_dim[shape=(1048576, 1048576, 1048576) \
              broadcast_dimensions=()] a in (b,) }",

@@ -1,4 +1,4 @@
-//! Arrays that are large enough to be cut into several tasks and tiles, of sizes that no power of two divides.
+//! Arrays that are large enough for several tasks and tiles, with sizes that no power of two divides.
 
 // The functions take trees, and a slice is not one.
 #![allow(clippy::ptr_arg)]
@@ -18,7 +18,7 @@ type Case = (&'static str, fn(&Args) -> Result<Tensor>, &'static [&'static [usiz
 const CASES: &[Case] = &[
     ("elementwise", |x| Ok((&x[0] * 2.0 + x[0].sin()).tanh() * &x[1]), &[&[331, 257], &[257]]),
     ("scalar loop", |x| Ok(x[0].exp().sqrt().log1p() / (x[0].square() + 0.5)), &[&[100_003]]),
-    // Divided, or the sine that gradients take of it would be that of a number whose last place is a thousandth and more.
+    // Divided, since gradients take its sine, which is inaccurate for numbers whose last place is a thousandth or more.
     ("sum of all", |x| Ok(x[0].square().sum(..) / 1024.0), &[&[331, 257]]),
     ("sum of rows", |x| Ok((&x[0] + 1.0).sum(1)), &[&[331, 257]]),
     ("sum of columns", |x| Ok((&x[0] * 0.5).sum(0)), &[&[331, 257]]),
@@ -83,7 +83,7 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// Whole numbers from 0 to 100, from floats between -1 and 1.
+/// Integers from 0 to 100, from floats between -1 and 1.
 fn numbers(x: &Tensor) -> Result<Tensor> {
     Ok((x.abs() * 100.0).to_dtype(DType::I32))
 }
@@ -101,7 +101,7 @@ fn arguments(shapes: &[&[usize]], dtype: DType) -> Args {
     shapes.iter().map(tensor).collect()
 }
 
-/// Roundings of sums of many numbers; a sum of halves is rounded only once.
+/// Roundings of sums of many numbers; a sum in half precision is rounded only once.
 fn closeness(dtype: DType) -> Closeness {
     if dtype.size() > 2 { Closeness::Sums(4096) } else { Closeness::Sums(16) }
 }

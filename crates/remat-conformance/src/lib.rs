@@ -1,8 +1,7 @@
-//! The tests that every engine has to pass: it computes what the reference evaluator computes, fails where that fails, gives the same
+//! The tests that every engine must pass: it computes the same as the reference evaluator, fails where the evaluator fails, gives the same
 //! bits on any number of threads and whether or not it may overwrite an argument, and takes the memory that it promised.
 //!
-//! A crate with an engine names this crate in its dev-dependencies, and has a file `tests/conformance.rs`, which makes a
-//! test of each property:
+//! A crate with an engine has this crate in its dev-dependencies, and a file `tests/conformance.rs`, which makes a test of each property:
 //!
 //! ```
 //! use remat_conformance::{Engine, Recording};
@@ -23,17 +22,16 @@
 //! remat_conformance::tests!(engine);
 //! ```
 //!
-//! [`Engine`] names the engine under test. A property is a function that gives the number of its cases, or the [`Failures`];
-//! [`PROPERTIES`] are all of them, and [`conformance`] runs all. Samples of every operation come from `remat-testkit`, so an
-//! operation is under test as soon as it has samples. [`closed`] and [`random_programs`] are whole programs, which other
-//! tests use as well. Deliberately absent: speed, and whether the evaluator is right, which `remat`'s tests of derivatives
-//! and of operations hold it to.
+//! [`Engine`] describes the engine under test. A property is a function that returns the number of its cases, or the [`Failures`].
+//! [`PROPERTIES`] lists all of them, and [`conformance`] runs all. Samples of every operation come from `remat-testkit`, so an operation is
+//! tested as soon as it has samples. [`closed`] and [`random_programs`] are whole programs, which other tests use as well. Speed is not
+//! tested here, nor is the evaluator, which `remat`'s tests of derivatives and of operations check.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each of which uses only those above it in this list (a test checks this):
 //!
 //! 1. [`closed`], [`random_programs`]: whole programs
 //! 2. `arrays`: values for programs
-//! 3. `closeness`, `memory`: how close results have to come, and which blocks a run allocates
+//! 3. `closeness`, `memory`: how close results must be, and which blocks a run allocates
 //! 4. `engine`: an engine under test
 //! 5. `conform`: programs on an engine
 //! 6. `cases`: the cases of a property
@@ -60,8 +58,8 @@ pub use remat_alloc::Recording;
 
 use cases::Cases;
 
-/// Makes a `#[test]` of each property, for the engine that a function of this path makes: `fn engine() -> Engine`. Two
-/// engines in one file are in a module each.
+/// Makes a `#[test]` of each property, for the engine that a function at this path makes: `fn engine() -> Engine`. For two engines in one
+/// file, put each in its own module.
 #[macro_export]
 macro_rules! tests {
     // The list of properties, which is only here.
@@ -69,7 +67,7 @@ macro_rules! tests {
         $crate::tests! { @$to $($engine)?;
             /// The samples of every operation, in every dtype that the operation takes.
             samples::samples_agree_in_every_dtype,
-            /// The same of infinities, NaN, zeros of both signs, subnormal and huge numbers, and the ends of integers.
+            /// The same with infinities, NaN, zeros of both signs, subnormal and huge numbers, and the ends of integers.
             samples::samples_of_special_numbers_agree_in_every_dtype,
             /// The derivative of every sample, in every float dtype.
             derived::derivatives_agree,
@@ -77,15 +75,15 @@ macro_rules! tests {
             derived::transposed_derivatives_agree,
             /// Batches of every sample, of three examples and of none, in each operand alone and in all.
             derived::batches_agree,
-            /// Every sample with six axes more than its own.
+            /// Every sample with six additional axes.
             derived::batches_of_batches_agree,
-            /// Arguments that do not fit, and results that no memory holds, fail with the evaluator's words.
+            /// Invalid arguments, and results that do not fit any memory, fail with the evaluator's message.
             errors::errors_agree,
             /// Arrays that are cut into several tasks and tiles.
             large::large_arrays_agree,
             /// Gradients of functions of such arrays.
             large::gradients_of_large_arrays_agree,
-            /// Random bits, as many as several threads share.
+            /// Random bits, enough for several threads.
             large::many_random_numbers_agree,
             /// Values and tangents of the closed set, in every float dtype.
             programs::programs_agree,
@@ -95,10 +93,10 @@ macro_rules! tests {
             programs::batches_of_gradients_agree,
             /// Second derivatives of the closed set.
             programs::second_derivatives_agree,
-            /// Values, gradients and batches of 150 random programs; `PROPTEST_CASES` is another number.
+            /// Values, gradients and batches of 150 random programs; `PROPTEST_CASES` sets another number.
             programs::random_programs_agree,
-            /// Random programs of operations that are rounded once: in every bit, so that no rounding is left out between two
-            /// operations of a loop, nor is there one too many.
+            /// Random programs of operations that are rounded once, compared bit for bit, so that no rounding between two operations of a
+            /// loop is missing or added.
             programs::random_programs_of_exact_operations_agree_in_every_bit,
         }
     };
@@ -137,15 +135,15 @@ macro_rules! tests {
     };
 }
 
-/// A property of engines: gives the number of its cases, or those that fail.
+/// A property of engines: returns the number of its cases, or the failures.
 pub type Property = fn(&Engine) -> Result<usize, Failures>;
 
 crate::tests! { @properties functions }
 
-/// Runs all properties. Gives the number of their cases.
+/// Runs all properties. Returns the number of their cases.
 ///
 /// # Errors
-/// The failures of each property that has some.
+/// The failures of each property that has any.
 pub fn conformance(engine: &Engine) -> Result<usize, Vec<Failures>> {
     let mut cases = 0;
     let mut failures = Vec::new();

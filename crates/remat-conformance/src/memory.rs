@@ -1,9 +1,9 @@
-//! Memory: a run asks for the bytes that were promised before it.
+//! Checks memory: a run allocates exactly the bytes that were promised before it.
 
 use remat_alloc::{Block, Event};
 use remat_ir::{Array, MemoryStats};
 
-/// The most bytes that a run had, of those that the calling thread asked for.
+/// The peak of the bytes that the calling thread allocated in a run.
 struct Watched {
     most: usize,
     /// What is left of them.
@@ -12,7 +12,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// The list of the arguments is there from the beginning, and is given back by the run.
+    /// The list of the arguments exists from the beginning, and the run frees it.
     fn new(events: &[Event], list: usize) -> Watched {
         let mut watched = Watched { most: list, live: list, blocks: Vec::new() };
         for event in events {
@@ -29,10 +29,10 @@ impl Watched {
     }
 }
 
-/// Compares the blocks that the calling thread asked for in a run with the promise, to the byte. Every output has one block
-/// of its bytes, unless an argument or another output has its elements. The temporaries are in one block, asked for by the
-/// first run and kept by the executable: `kept` are its bytes in a later one. Arguments and all of these, with the lists that
-/// the promise counts too, are the peak. Gives the bytes of the block of temporaries.
+/// Compares the blocks that the calling thread allocated in a run with the promise, to the byte. Every output has one block of its bytes,
+/// unless an argument or another output shares its elements. The temporaries are in one block, which the first run allocates and the
+/// executable keeps: in a later run, `kept` are its bytes. The peak is the sum of the arguments and all of these, with the lists that the
+/// promise counts too. Returns the bytes of the block of temporaries.
 pub(crate) fn account(
     events: &[Event],
     stats: MemoryStats,
@@ -67,7 +67,7 @@ pub(crate) fn account(
     if outputs != stats.outputs {
         return Err(format!("outputs of {outputs} bytes, and {} were promised", stats.outputs));
     }
-    // What stays is the block of temporaries, the list of the outputs, and their dimensions, where these are many.
+    // What remains is the block of temporaries, the list of the outputs, and their dimensions, if there are many.
     let left = outs.iter().map(dimensions).filter(|&bytes| bytes > 0).count();
     let spare = watched.blocks.len() - left - usize::from(!outs.is_empty());
     let temporaries = watched.blocks.iter().find(|block| block.align == 16).map_or(0, |block| block.bytes);
@@ -77,7 +77,7 @@ pub(crate) fn account(
     Ok(temporaries)
 }
 
-/// The bytes of the block that has the dimensions of an array, where they are too many to lie in the array itself.
+/// The bytes of the block with the dimensions of an array, if they are too many to be stored inline.
 fn dimensions(array: &Array) -> usize {
     let shape = array.aval().shape.clone();
     if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }

@@ -1,5 +1,5 @@
-//! Whole programs: the set that is closed under the transformations, and random ones; they, their gradients, batches and
-//! second derivatives, with and without checkpoints.
+//! Whole programs: the set that is closed under the transformations, and random ones; with their gradients, batches and second derivatives,
+//! with and without checkpoints.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ type Args = Vec<Tensor>;
 /// Whole programs round often.
 const CLOSENESS: Closeness = Closeness::Sums(1024);
 
-/// Random programs take sines of sums of hundreds, of which each rounding counts as that many.
+/// Random programs take sines of sums of hundreds, whose rounding errors are larger by that factor.
 fn closeness_of_random(dtype: DType) -> Closeness {
     Closeness::Sums(if dtype == DType::F64 { 1 << 22 } else { 1 << 14 })
 }
@@ -103,7 +103,7 @@ fn batch_in(dtype: DType) -> Args {
     (0..SHAPES.len()).map(|k| Tensor::stack(&[x[k].clone(), y[k].clone()], 0)).collect()
 }
 
-/// Runs a property over random values: one case.
+/// Runs a property over random values, as one case.
 fn for_random<S: Strategy<Value: fmt::Debug>>(
     cases: &mut Cases<'_>,
     strategy: &S,

@@ -1,7 +1,7 @@
 //! Random programs.
 //!
-//! A program is a list of steps over a growing list of values; each step picks its operands by numbers that are taken
-//! modulo the length of the list, so that every list of steps is a program, and a failing one shrinks well.
+//! A program is a list of steps over a growing list of values. Each step selects its operands by numbers modulo the length of the list, so
+//! that every list of steps is a program, and a failing one shrinks well.
 //!
 //! ```
 //! use proptest::test_runner::{TestCaseError, TestRunner};
@@ -36,12 +36,12 @@ pub type Args = Vec<Tensor>;
 /// The shapes of the arguments.
 pub const SHAPES: [&[usize]; 4] = [&[2, 3], &[3], &[3, 3], &[]];
 
-/// A step of a program. It picks operands by number, and others of the same kind of operation by an operation's number.
+/// A step of a program. Numbers select its operands, and the operation among those of its kind.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A function of each element of one operand.
+    /// A function of one operand, applied to each element.
     Unary(u8, usize),
-    /// A function of each pair of elements of two operands.
+    /// A function of two operands, applied to each pair of elements.
     Binary(u8, usize, usize),
     /// The larger of two operands, in another form.
     Select(usize, usize),
@@ -51,7 +51,7 @@ pub enum Step {
     Reduce(u8, usize),
     /// Another order or number of the same elements.
     Move(u8, usize),
-    /// A name, which policies mention.
+    /// A name, for policies.
     Name(u8, usize),
     /// A region with a policy of this number.
     Checkpoint(u8, Vec<Step>),
@@ -63,20 +63,20 @@ pub enum Step {
         body: Vec<Step>,
         /// The first carry.
         carry: usize,
-        /// The operand whose multiples are scanned over.
+        /// The operand whose multiples are scanned.
         xs: usize,
         /// The number of iterations, which may be zero.
         length: usize,
-        /// Whether the last element comes first.
+        /// Whether the scan is reversed.
         reverse: bool,
     },
     /// A branch.
     Cond {
-        /// The operand whose sum decides.
+        /// The operand whose sum selects the branch.
         index: usize,
-        /// The operand that has the shape of the result.
+        /// The operand with the shape of the result.
         like: usize,
-        /// What is computed if the sum is positive, and if not.
+        /// The branches for a positive sum, and for others.
         branches: [Vec<Step>; 2],
     },
 }
@@ -108,7 +108,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..7)
 }
 
-/// What becomes of the regions of a program.
+/// How the regions of a program are treated.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Regions {
     /// Each has its own policy.
@@ -123,12 +123,11 @@ pub enum Regions {
 #[derive(Clone, Copy)]
 struct How {
     regions: Regions,
-    /// Whether all operations are rounded once and no sum depends on its order. Others stand for those that are not.
+    /// Whether all operations are rounded once and no sum depends on its order. Other operations are replaced.
     is_exact: bool,
 }
 
-/// The program as a function: its last values, of operations whose results have to be the same in every bit wherever they
-/// run.
+/// The program as a function that returns its last values, of operations whose results have the same bits on every engine.
 pub fn exact_function(steps: &[Step]) -> impl Fn(&Args) -> Result<Args> {
     move |args| {
         let mut values = args.clone();
@@ -246,12 +245,12 @@ impl How {
         })
     }
 
-    /// Another value of the same size, which is not large.
+    /// Another value of the same size, which is bounded.
     fn bend(self, x: &Tensor) -> Tensor {
         if self.is_exact { x.clamp(-1.0, 1.0) * 0.9 } else { x.tanh() }
     }
 
-    /// One value of all along an axis, of which there may be none.
+    /// One value from all along an axis, which may be empty.
     fn total(self, x: &Tensor, axis: i64) -> Tensor {
         if !self.is_exact {
             return x.sum(axis);
@@ -260,7 +259,7 @@ impl How {
         if x.size().is_ok_and(|size| size == 0) { zero } else { x.max(axis) }
     }
 
-    /// `x` in the shape of `like`: one value of all its elements, repeated, if it has another one.
+    /// `x` in the shape of `like`: unchanged, or one value of all its elements, broadcast.
     fn fit(self, x: &Tensor, like: &Tensor) -> Result<Tensor> {
         Ok(if x.shape()? == like.shape()? {
             x.clone()
@@ -308,7 +307,7 @@ impl How {
     }
 }
 
-/// A policy, which mentions no names but those in the body.
+/// A policy that mentions only names in the body.
 fn policy(number: u8, body: &[Step]) -> Policy {
     let mut names = BTreeSet::new();
     collect_names(body, &mut names);
@@ -361,7 +360,7 @@ fn collect_names(steps: &[Step], names: &mut BTreeSet<&'static str>) {
     }
 }
 
-/// Arguments in f64: numbers between -0.8 and 0.8, others for each seed.
+/// Arguments in f64: numbers between -0.8 and 0.8, different for each seed.
 pub fn arguments(seed: usize) -> Args {
     let mut n = seed * 7;
     let mut next = || {
@@ -371,8 +370,8 @@ pub fn arguments(seed: usize) -> Args {
     SHAPES.iter().map(|s| Tensor::from_vec((0..s.iter().product()).map(|_| next()).collect(), s.to_vec())).collect()
 }
 
-/// How random programs are tested: on this number of cases, the same in each run, so that a failure is one of the change that
-/// is tested. `PROPTEST_CASES` in the environment asks for another number, drawn anew in each run.
+/// How random programs are tested: on this number of cases, the same in each run, so that a failure comes from the tested change. The
+/// environment variable `PROPTEST_CASES` sets another number, drawn anew in each run.
 pub fn config(cases: u32) -> ProptestConfig {
     let default = ProptestConfig { failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_some() {

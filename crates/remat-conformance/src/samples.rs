@@ -1,4 +1,4 @@
-//! Every operation's samples, in every dtype that the operation takes, also of numbers that are easily got wrong.
+//! Every operation's samples, in every dtype that the operation takes, also with numbers that are easy to get wrong.
 
 use remat_ir::{Array, Builder, DType, Jaxpr};
 use remat_testkit::{Sample, all_samples};
@@ -15,7 +15,7 @@ pub(crate) fn samples_agree_in_every_dtype(cases: &mut Cases<'_>) {
 pub(crate) fn samples_of_special_numbers_agree_in_every_dtype(cases: &mut Cases<'_>) {
     let subnormal = !cases.engine.flushes_subnormals;
     for_each_dtype(cases, |inputs, closeness| {
-        // Sums of huge numbers depend on the order, and the units that CPUs have for products of bf16 take subnormal numbers for zeros.
+        // Sums of huge numbers depend on the order, and CPU units for products of bf16 replace subnormal numbers by zeros.
         let are_summed = matches!(closeness, Closeness::Sums(_) | Closeness::Sparse(_));
         let change =
             |x: &Array| with_special_numbers(x, !are_summed, subnormal && !(are_summed && x.dtype() == DType::Bf16));
@@ -23,7 +23,7 @@ pub(crate) fn samples_of_special_numbers_agree_in_every_dtype(cases: &mut Cases<
     });
 }
 
-/// Every sample in each dtype: of the operands that have one dtype, all get another. `change` makes the operands of those.
+/// Every sample in each dtype: all operands of one dtype are converted to another. `change` modifies the converted operands.
 fn for_each_dtype(cases: &mut Cases<'_>, change: impl Fn(Vec<Array>, Closeness) -> Vec<Array>) {
     for sample in all_samples() {
         let mut dtypes: Vec<DType> = sample.inputs.iter().map(Array::dtype).collect();

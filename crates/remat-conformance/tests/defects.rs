@@ -1,4 +1,4 @@
-//! Engines with a defect do not conform, and exclusions hold.
+//! Tests that engines with a defect do not conform, and that exclusions are checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use remat_ir::{
     Array, Device, Error, ErrorKind, Executable, Jaxpr, Literal, MemoryReport, MemoryStats, Reference, Result,
 };
 
-/// What is wrong with an engine.
+/// The defect of an engine.
 #[derive(Clone, Copy, PartialEq)]
 enum Defect {
     Compile,
@@ -20,7 +20,7 @@ enum Defect {
     Zeros,
     FewerResults,
     OwnWords,
-    /// The second run of a program gives zeros: the one whose arguments may be overwritten.
+    /// The second run of a program, whose arguments may be overwritten, gives zeros.
     Overwrites,
 }
 
@@ -132,7 +132,7 @@ fn excluded_cases_fail() {
         only_failure(errors_agree(&Engine::new(Reference).excluding("errors_agree", "sort *", "has no sort")));
     assert_eq!(failure.case, "sort *");
     assert_eq!(failure.message, "is excluded (has no sort), and there is no such case");
-    // Whatever property runs, since none has this name.
+    // In any property, since none has this name.
     let failure = only_failure(errors_agree(&Engine::new(Reference).excluding("errors", "*", "has a wrong name")));
     assert_eq!(failure.message, "is excluded from \"errors\", and there is no such property");
 }
@@ -147,7 +147,7 @@ fn cases_that_are_left_out_do_not_run() {
     assert_eq!(only_failure(none).message, "is excluded (has no sort), and there is no such case");
 }
 
-/// What fails among programs that run as one is what fails alone.
+/// Programs that run as one have the same failures as alone.
 #[test]
 fn programs_that_run_together_fail_alone() {
     let together = || Engine::new(Reference).every(15).together(7);

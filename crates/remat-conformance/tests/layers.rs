@@ -1,4 +1,4 @@
-//! The order of the layers that the documentation of the crate lists.
+//! Checks the order of the layers that the documentation of the crate lists.
 
 use remat_testkit::layers;
 

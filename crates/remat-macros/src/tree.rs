@@ -1,4 +1,4 @@
-//! The code of `#[derive(Tree)]`.
+//! Generates the code of `#[derive(Tree)]`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -8,7 +8,7 @@ use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Generics, Ident, I
 /// The implementation of `Tree` for a struct or an enum.
 ///
 /// # Errors
-/// For a union, and for an attribute `tree` that has no meaning where it stands.
+/// For a union, and for an attribute `tree` that has no meaning in its position.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     no_attributes(&input.attrs, "a type")?;
     let (body, kinds) = match &input.data {
@@ -29,7 +29,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
                 arms.push(quote!(#pattern => { ::remat::tree::Walk::variant(__walk, #name); #value }));
                 all.extend(fields);
             }
-            // A place expression, since a reference to an enum without variants counts as inhabited.
+            // Matches on the place `*self`, since a reference to an enum without variants counts as inhabited.
             let body = if arms.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
             (body, all)
         }
@@ -73,8 +73,8 @@ fn read_fields(fields: &Fields) -> Result<Vec<Part<'_>>> {
         .collect()
 }
 
-/// A pattern that takes the fields of `path` apart, and the value that a visit of them gives. Struct syntax serves tuple
-/// and unit structs too (`Self { 0: x }`, `Self {}`).
+/// A pattern that destructures `path` into its fields, and the value of a visit of them. Struct syntax also serves tuple and unit structs
+/// (`Self { 0: x }`, `Self {}`).
 fn pattern_and_value(parts: &[Part<'_>], path: TokenStream) -> (TokenStream, TokenStream) {
     let members: Vec<&Member> = parts.iter().map(|part| &part.member).collect();
     let bindings: Vec<Ident> = (0..parts.len()).map(|i| format_ident!("__field{i}")).collect();
@@ -96,12 +96,12 @@ fn pattern_and_value(parts: &[Part<'_>], path: TokenStream) -> (TokenStream, Tok
     (quote!(#path { #(#members: #bindings),* }), quote!(#path { #(#members: #values),* }))
 }
 
-/// The generics with the bounds that the fields need: `Tree` for a type parameter in a tree, `Clone` and `Hash` for one
-/// in a static field. A marker is a tree whatever its parameter is.
+/// The generics with the bounds that the fields need: `Tree` for a type parameter in a tree, `Clone` and `Hash` for one in a static field.
+/// A `PhantomData` is a tree whatever its parameter.
 fn bounded(generics: &Generics, parts: &[Part<'_>]) -> Generics {
     let mut generics = generics.clone();
     for param in generics.type_params_mut() {
-        // A tree is one, so that its parts can be told by their types.
+        // Trees are `'static`, so that their parts can be distinguished by type.
         param.bounds.push(syn::parse_quote!('static));
         let uses = |part: &Part<'_>| mentions(part.field.ty.to_token_stream(), &param.ident);
         if parts.iter().any(|part| !part.is_static && !is_marker(part.field) && uses(part)) {
@@ -147,7 +147,7 @@ fn read_attributes(attrs: &[Attribute]) -> Result<bool> {
     Ok(is_static)
 }
 
-/// Refuses attributes where none has a meaning.
+/// Rejects attributes where they have no meaning.
 fn no_attributes(attrs: &[Attribute], place: &str) -> Result<()> {
     match attrs.iter().find(|attr| attr.path().is_ident("tree")) {
         Some(attr) => {

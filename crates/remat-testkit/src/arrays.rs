@@ -26,7 +26,7 @@ impl Stream {
     }
 }
 
-/// Values without surprises: floats from -2 to 2, integers from -8 to 8 (from 0 to 16 where they have no sign), bools.
+/// Ordinary values: floats from -2 to 2, integers from -8 to 8 (unsigned from 0 to 16), bools.
 pub fn plain(dtype: DType, shape: &[usize], seed: u64) -> Array {
     filled(dtype, shape, seed, |stream| {
         let step = stream.below(4097) as f64;
@@ -38,8 +38,8 @@ pub fn plain(dtype: DType, shape: &[usize], seed: u64) -> Array {
     })
 }
 
-/// Values of every kind: a few small ones, many times over, so that there are ties; NaNs, infinities, zeros of both signs,
-/// the ends of the range, and any bits at all.
+/// Values of every kind: a few small ones, often repeated, so that there are ties; NaNs, infinities, zeros of both signs, the ends of the
+/// range, and any bits.
 pub fn wild(dtype: DType, shape: &[usize], seed: u64) -> Array {
     let special = [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, f64::MAX, f64::MIN, 1e-40];
     filled(dtype, shape, seed, |stream| match stream.below(8) {
@@ -52,7 +52,7 @@ pub fn wild(dtype: DType, shape: &[usize], seed: u64) -> Array {
     })
 }
 
-/// An array whose elements `value` draws one after the other.
+/// An array whose elements are drawn by `value`, one after the other.
 pub fn filled(dtype: DType, shape: &[usize], seed: u64, value: impl Fn(&mut Stream) -> Literal) -> Array {
     let mut stream = Stream::new(seed);
     let aval = Aval::new(dtype, shape.iter().copied());
@@ -62,7 +62,7 @@ pub fn filled(dtype: DType, shape: &[usize], seed: u64, value: impl Fn(&mut Stre
     Array::new(aval, data).expect("as many elements as the shape has")
 }
 
-/// Fails unless the avals are equal and the elements are, bit for bit; one NaN is as good as another.
+/// Fails unless the avals are equal and the elements have the same bits, where all NaNs are equal.
 ///
 /// # Panics
 /// If they differ; the message begins with the first element that does, and ends with `what`.
@@ -72,7 +72,7 @@ pub fn assert_same(got: &Array, expected: &Array, what: &str) {
 }
 
 /// Fails unless the avals are equal and every element is within `tolerance` times the larger of its size and `scale`.
-/// Elements that are NaN or infinite have to be equal.
+/// Elements that are NaN or infinite must be equal.
 ///
 /// # Panics
 /// If they differ; the message begins with the first element that does, and ends with `what`.

@@ -1,6 +1,6 @@
 //! Tests in text files.
 //!
-//! A file has any number of cases. A case is a command with arguments, comments, a program, and what the command gives:
+//! A file has any number of cases. A case is a command with arguments, comments, a program, and the output of the command:
 //!
 //! ```text
 //! // run: print width=60
@@ -12,8 +12,8 @@
 //! { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
 //! ```
 //!
-//! Text that is not a program and a command that fails give `error: ` and the message. With `BLESS=1` in the environment
-//! the expectations are rewritten.
+//! For invalid programs and failing commands the output is `error: ` and the message. The environment variable `BLESS=1` rewrites the
+//! expectations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,7 +55,7 @@ type Run = Box<dyn Fn(&Jaxpr, Args<'_>) -> Result<String>>;
 /// The commands that file tests may run.
 #[derive(Default)]
 pub struct FileTests {
-    /// By name, with whether the program must be valid.
+    /// By name: whether the program must be valid, and the function.
     commands: BTreeMap<&'static str, (bool, Run)>,
 }
 
@@ -88,7 +88,7 @@ impl FileTests {
     /// Runs every case of every `.txt` file of a directory, or rewrites the expectations if `BLESS` is set.
     ///
     /// # Errors
-    /// A report of the cases that gave something else than expected, or of what kept the tests from running.
+    /// A report of the cases with unexpected output, or of what prevented the tests from running.
     pub fn run(&self, dir: impl AsRef<Path>) -> Result<(), String> {
         let bless = std::env::var_os("BLESS").is_some_and(|v| !v.is_empty() && v != "0");
         let dir = dir.as_ref();

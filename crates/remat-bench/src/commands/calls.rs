@@ -1,4 +1,4 @@
-//! `remat-bench calls`: the time spent besides computing.
+//! `remat-bench calls`: the overhead of calls and of compiling.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -16,13 +16,13 @@ use crate::ALLOCATOR;
 use crate::measure::timed;
 use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
 
-/// Calls that are timed together, since one is shorter than the clock is fine.
+/// Calls that are timed together, since one is shorter than the clock's resolution.
 const CALLS: usize = 1000;
 
-/// How often those are timed.
+/// How many such groups are timed.
 const SAMPLES: usize = 25;
 
-/// The policies that the step is compiled under.
+/// The policies with which the step is compiled.
 const POLICIES: [&str; 4] = ["none", "Dots", "DotsWithNoBatchDims", "Nothing"];
 
 /// Arguments of `remat-bench calls`.
@@ -126,7 +126,8 @@ fn calls() -> remat::Result<Vec<Call>> {
     ])
 }
 
-/// Calls of one program by its plugin alone, and by way of `jit` on its device. Both return before the result is computed, and read nothing.
+/// Calls of one program through its plugin directly, and through `jit` on its device. Both return before the result is computed, and read
+/// nothing.
 fn calls_beside_plugin(device: &str) -> Result<Vec<Call>> {
     let device = Device::named(device)?;
     let Some(platform) = Platform::of_device(device.name()) else {

@@ -64,7 +64,7 @@ enum Kind {
     Llama,
 }
 
-/// What was measured. Times are medians of three texts, the first of which, in which programs are compiled, does not count.
+/// The measurements. Times are medians of three texts after a first one, which compiles the programs and does not count.
 #[derive(Serialize)]
 struct Record {
     framework: &'static str,
@@ -73,18 +73,18 @@ struct Record {
     parameters: usize,
     prompt: usize,
     tokens: usize,
-    /// The first token, for which the prompt is read.
+    /// The time to the first token, including reading the prompt.
     prompt_s: f64,
-    /// A token after the first one.
+    /// The time of each later token.
     token_s: f64,
     tokens_per_s: f64,
     /// Bytes of weights over the time of a token.
     weights_gb_per_s: f64,
-    /// The tokens of a text, by which other frameworks are compared.
+    /// The tokens of a text, to compare with other frameworks.
     text: Vec<u32>,
 }
 
-/// Texts that are measured.
+/// The number of texts.
 const TEXTS: usize = 3;
 
 /// Measures, and prints a line.

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     options: Options,
 }
 
-/// What step time is measured against.
+/// The quantity against which step time is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Quantity {
     Layers,
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
         let records = child::measure_all(&cases, |_| Ok(()))?;
         writeln!(out, "\nby {}\n\n{}\n", label(&quantity), report::report(&records))?;
-        // The dtypes follow each other.
+        // The records of each dtype are consecutive.
         for records in records.chunks(values.len()) {
             writeln!(out, "{}", growth(quantity, &values, records))?;
         }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The values of the quantity, and the cases that have them, for one dtype after the other.
+/// The values of the quantity, and their cases, dtype after dtype.
 fn cases(args: &Args, quantity: Quantity) -> Result<(Vec<usize>, Vec<Case>)> {
     let Args { layers_as, attention, sizes, .. } = *args;
     let whole = match quantity {
@@ -125,7 +125,7 @@ fn growth(quantity: Quantity, values: &[usize], records: &[Record]) -> String {
     }
 }
 
-/// The power of `x` that `y` grows as: the slope of the line through the logarithms with the least squares.
+/// The exponent of `y` as a power of `x`: the slope of the least-squares line through the logarithms.
 fn exponent(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

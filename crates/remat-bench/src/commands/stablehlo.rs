@@ -1,4 +1,4 @@
-//! `remat-bench stablehlo`: a step for other programs that know StableHLO, with the numbers that it should give.
+//! `remat-bench stablehlo`: a step as StableHLO for other programs, with the expected numbers.
 
 use std::io::Write;
 
@@ -28,10 +28,10 @@ pub(crate) struct Args {
 /// What is printed, as a line of JSON.
 #[derive(Serialize)]
 struct Output {
-    /// A module whose function draws the weights and the tokens, and gives the loss and the sum of the squares of each gradient. Each
-    /// of its arguments is the random key of the seed 0, two zeros.
+    /// A module whose function draws the weights and the tokens, and returns the loss and the sum of squares of each gradient. Each of its
+    /// arguments is the random key of the seed 0, two zeros.
     module: String,
-    /// What that gives on the native engine.
+    /// Its results on the native engine.
     results: Vec<f32>,
     /// The module of the step itself, whose arguments are the weights and the tokens.
     step: String,

@@ -9,7 +9,7 @@ use crate::case::Work;
 use crate::models::{resnet, unet};
 use crate::options::Options;
 
-/// Arguments of a model of images.
+/// Arguments of a model for images.
 #[derive(clap::Args)]
 pub(crate) struct Args<S: clap::Args> {
     #[arg(long, default_value = "none,names(conv),nothing", help = POLICY_HELP)]

@@ -1,9 +1,9 @@
 //! The reference step: loss and gradient of a GPT with respect to all of its weights.
 //!
-//! The work is the same in every framework that it is measured in (`bench/peers`): blocks with the norm in front, a layer
-//! norm without scale and bias, causal softmax attention, an MLP with the gelu by `tanh`, no biases, no positions, the table
-//! of the embedding as head, and the mean cross-entropy of the next token. Weights and tokens are those that JAX draws from
-//! the key 0, so that the losses can be compared too.
+//! The work is the same in every framework that is measured (`bench/peers`): pre-norm blocks, layer norm without scale and bias, causal
+//! softmax attention, an MLP with the `tanh` approximation of gelu, no biases, no positions, a head tied to the token embedding, and the
+//! mean cross entropy of the next token. Weights and tokens are those that JAX draws from the key 0, so that the losses can be compared
+//! too.
 
 use std::array;
 
@@ -12,7 +12,7 @@ use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, random, sca
 use remat_cli::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
-/// Added to a variance before its root is taken.
+/// Added to a variance before its root.
 const EPS: f64 = 1e-5;
 
 /// The score of a masked position.
@@ -58,8 +58,8 @@ impl Sizes {
         Ok(())
     }
 
-    /// Useful operations of a step: those of the matrix products of the forward pass, the whole square of the attention
-    /// counted, and twice as many for the gradient.
+    /// Useful operations of a step: those of the matrix products of the forward pass, with the whole square of the attention, and twice as
+    /// many for the gradient.
     pub(crate) fn flops(&self) -> f64 {
         let [layers, width, hidden, sequence, batch, vocabulary] =
             [self.layers, self.width, self.hidden, self.sequence, self.batch, self.vocabulary].map(|n| n as f64);
@@ -88,7 +88,7 @@ pub(crate) enum Attention {
     Fused,
 }
 
-/// The weights of a block, or of all blocks stacked: the same type.
+/// The weights of a block, or of all blocks stacked, in the same type.
 #[derive(Clone, Tree)]
 pub(crate) struct Block {
     /// `[width, width]`, as the next three.
@@ -109,7 +109,7 @@ pub(crate) enum Blocks {
     Scanned(Box<Block>),
 }
 
-/// The model: all that the loss is differentiated by.
+/// The model: all weights of the gradient.
 #[derive(Clone, Tree)]
 pub(crate) struct Gpt {
     blocks: Blocks,
@@ -139,7 +139,7 @@ impl Gpt {
         (Gpt::with(sizes, layers_as, |shape| Tensor::zeros(shape, dtype)), tokens)
     }
 
-    /// The model with weights that are made for a shape.
+    /// The model with weights made from their shapes.
     fn with(sizes: &Sizes, layers_as: LayersAs, weights: impl Fn(&[usize]) -> Tensor) -> Gpt {
         let Sizes { layers, width, hidden, vocabulary, .. } = *sizes;
         let [q, k, v, o] = array::from_fn(|_| weights(&[layers, width, width]));
@@ -152,7 +152,7 @@ impl Gpt {
         Gpt { blocks, embed: weights(&[vocabulary, width]) }
     }
 
-    /// The mean cross-entropy of each token but the first, in nats.
+    /// The mean cross entropy of each token except the first, in nats.
     ///
     /// # Errors
     /// The first error of a block.
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use remat_opt::cost::contractions;
 
-    /// The sizes at which frameworks are measured beside each other.
+    /// The sizes at which frameworks are compared.
     const REFERENCE: Sizes =
         Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
 

@@ -1,8 +1,7 @@
 //! ResNet-50: loss and gradient with respect to all weights.
 //!
-//! Source: He et al., "Deep residual learning for image recognition", 2016, with the stride in the middle convolution of a
-//! block, as is usual since. Batch norm takes the statistics of the batch and keeps no averages. Convolutions have
-//! the name `conv`.
+//! Source: He et al., "Deep residual learning for image recognition", 2016, with the stride in the middle convolution of a block, as is
+//! usual now. Batch norm uses the statistics of the batch and keeps no running averages. Convolutions have the name `conv`.
 
 use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
 use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Blocks of each stage.
 const STAGES: [usize; 4] = [3, 4, 6, 3];
 
-/// How many times the features of the middle of a block it gives.
+/// The output features of a block, as a multiple of those in its middle.
 const EXPANSION: usize = 4;
 
 /// The sizes of a batch.
@@ -29,14 +28,14 @@ pub(crate) struct Sizes {
     pub(crate) classes: usize,
 }
 
-/// A convolution and the norm behind it.
+/// A convolution and the norm after it.
 #[derive(Clone, Tree)]
 struct Unit {
     conv: Conv,
     norm: BatchNorm,
 }
 
-/// A block: three units, and one beside them where the sizes change.
+/// A block: three units, and one on the shortcut where the sizes change.
 #[derive(Clone, Tree)]
 struct Block {
     narrow: Unit,

@@ -1,7 +1,7 @@
-//! A U-Net that removes noise from images: loss and gradient with respect to all weights.
+//! A U-Net that denoises images: loss and gradient with respect to all weights.
 //!
-//! Source of the shape: Ronneberger, Fischer and Brox, "U-Net", 2015. Two convolutions with group norm and `silu` at each
-//! level, down by max pooling, up by repeating each pixel, followed by a convolution; what is at a level on the way down is
+//! Source of the architecture: Ronneberger, Fischer and Brox, "U-Net", 2015. Each level has two convolutions with group norm and `silu`.
+//! The way down uses max pooling; the way up repeats each pixel, then applies a convolution. The result of a level on the way down is
 //! joined on the way up. Convolutions have the name `conv`.
 
 use remat::nn::{Conv, GroupNorm};
@@ -68,7 +68,7 @@ struct Level {
     second: Unit,
 }
 
-/// From one level up to the next: a convolution of the enlarged images, then the level, with the result of the way down joined.
+/// One level up: a convolution of the enlarged images, then the level, with the result of the way down joined.
 #[derive(Clone, Tree)]
 struct Up {
     conv: Conv,

@@ -33,7 +33,7 @@ fn launchers_say_who_a_process_is() {
     assert_eq!(found(&OPEN_MPI), some("127.0.0.1:8476", 1, 2));
     let kubernetes = [("JOB_COMPLETION_INDEX", "2"), ("REMAT_NUM_NODES", "4"), ("REMAT_COORDINATOR", "job-0.svc")];
     assert_eq!(found(&kubernetes), some("job-0.svc:8476", 2, 4));
-    // mpirun inside of an allocation of Slurm.
+    // mpirun in a Slurm allocation.
     assert_eq!(found(&[&SLURM[..], &OPEN_MPI].concat()), some("127.0.0.1:8476", 1, 2));
 }
 
@@ -53,7 +53,7 @@ fn a_process_may_be_by_itself() {
     assert_eq!(found(&[("REMAT_NODE_ID", ""), ("REMAT_NUM_NODES", " ")]), None);
     assert_eq!(found(&[("REMAT_NUM_NODES", "1")]), None);
     assert_eq!(found(&[("REMAT_NODE_ID", "0"), ("REMAT_NUM_NODES", "1")]), None);
-    // A batch script, which is no step.
+    // A batch script, not a step.
     assert_eq!(found(&SLURM[..3]), None);
     assert_eq!(found(&[("JOB_COMPLETION_INDEX", "2")]), None);
 }
