@@ -283,7 +283,8 @@ mod tests {
             let text = format!("{policy:?}: {unrolled:.1} MiB unrolled, {scanned:.1} scanned");
             println!("{text}");
             assert!(unrolled.max(scanned) <= target, "{text}");
-            assert!(unrolled <= 1.1 * scanned && scanned <= 1.1 * unrolled, "{text}");
+            // Unrolled layers are ordered together, which costs some buffers of a layer at most, and no buffer for each layer.
+            assert!((unrolled - scanned).abs() <= 30.0, "{text}");
             if policy.is_none() {
                 let halves = temporaries(LayersAs::Unroll, None, DType::Bf16);
                 println!("{halves:.1} MiB in bf16");

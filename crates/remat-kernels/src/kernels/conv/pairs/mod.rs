@@ -269,6 +269,8 @@ impl PairsKernel {
             // Where there are few bands, several tasks copy the same band and each takes some panels.
             let splits = panels.len().min((2 * threads.count()).div_ceil(bands));
             let split = panels.len().div_ceil(splits);
+            // None of the parts is empty.
+            let splits = panels.len().div_ceil(split);
             let of_panel = |panel: usize| panel * PANEL..of_group[1].min((panel + 1) * PANEL);
             let steps = phase.steps().count();
             for (step, [features, window]) in phase.steps().enumerate() {

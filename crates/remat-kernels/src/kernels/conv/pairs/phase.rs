@@ -92,7 +92,8 @@ impl Phase {
         }
         let band =
             |this: &Phase, positions: usize| Band::new([this.rows, this.columns], positions, this.pairs, this.window);
-        if band(self, 1).len() > sizes.most_band {
+        // Rows are not cut: the sums of long ones would leave the second-level cache, and are scratch memory of each thread.
+        if band(self, 1).len() > sizes.most_band || self.columns.positions > 2 * sizes.chunk {
             return None;
         }
         while self.positions > 1 && band(self, self.positions).len() > sizes.band {

@@ -5,7 +5,9 @@ use remat_ir::{Array, ConvDims, Literal, Op, Operation};
 use super::super::tests::{of_rank, order, random};
 use super::*;
 use crate::base::narrow::Kind;
-use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
+use crate::test_support::{
+    Stream, assert_close, assert_same, check_by, check_views, elements, filled, plain, rough, run, threads,
+};
 
 /// The kernel of row-major operands, if this method applies.
 fn kernel(sizes: Sizes, unit: Unit, op: &Conv, ins: &[Aval; 2], out: &Aval) -> Option<PairsKernel> {
@@ -109,6 +111,39 @@ fn layers_and_their_gradients_agree_with_the_evaluator() {
             ..forward
         };
         assert!(agree(&of_weights, &operands(&x, &y), &mut stream));
+    }
+}
+
+/// Weights that are a view with one address for several elements of the window, as the cotangent of a mean over positions is.
+#[test]
+fn broadcast_windows_agree_with_row_major_ones() {
+    let mut stream = Stream::new(44);
+    for (features, window) in [(16, [5, 5]), (17, [9, 20]), (40, [3, 7]), (17, [1, 30])] {
+        let op = Conv { padding: vec![(4, 4), (14, 14)], ..of_rank(2, DType::Bf16) };
+        let (x, w) = ([1, 3, 6, 12], [features, 3, window[0], window[1]]);
+        let ins = [Aval::new(DType::Bf16, x), Aval::new(DType::Bf16, w)];
+        let outs = op.infer(&ins).expect("they fit");
+        let image = plain(DType::Bf16, &x, 1);
+        let mut rough = |shape: &[usize]| rough(DType::Bf16, shape, &mut stream);
+        let weights = [
+            (rough(&[]), Layout::splat(&w)),
+            (rough(&w[..2]), Layout::contiguous(&w[..2]).broadcast(&w, &[0, 1])),
+            (rough(&[w[0], w[1], w[3]]), Layout::contiguous(&[w[0], w[1], w[3]]).broadcast(&w, &[0, 1, 3])),
+            (rough(&w[..3]), Layout::contiguous(&w[..3]).broadcast(&w, &[0, 1, 2])),
+        ];
+        let row_major = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        for unit in Unit::all(Kind::Bf16).into_iter().filter(|unit| unit.reads_at_offsets()) {
+            let made = |weights: &Layout| {
+                let ins = [(DType::Bf16, &row_major[0]), (DType::Bf16, weights)];
+                PairsKernel::new(SMALL, unit, &op, ins, &outs[0]).expect("it is taken")
+            };
+            for (buffer, layout) in &weights {
+                let copy = elements(buffer, layout);
+                let expected = run(&made(&row_major[1]), &[image.clone(), copy], &outs, None, &threads(1));
+                let got = run(&made(layout), &[image.clone(), buffer.clone()], &outs, None, &threads(3));
+                assert_same(&got[0], &expected[0], &format!("{features} features, {window:?}, {layout:?}"));
+            }
+        }
     }
 }
 

@@ -126,7 +126,8 @@ multiversion! {
     ) {
         let mut natural = [[0u32; TILE]; TILE];
         let mut transposed = [[0u32; TILE]; TILE];
-        let step = if window.span() < TILE { window.len() } else { TILE };
+        // A short span may have more elements than that: a broadcast window has one address for several.
+        let step = window.len().min(TILE);
         for first in (0..window.len()).step_by(step) {
             let count = step.min(window.len() - first);
             // The position of each element among the neighbours.
