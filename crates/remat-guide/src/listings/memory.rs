@@ -40,8 +40,8 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!((report.peak, report.largest()), (planned.donated_peak, memory::Part::Activations));
     let best = report.best().expect("a change helps");
     assert!(matches!(&best.change, Change::Policy(_, Policy::Nothing)) && best.is_planned);
-    let (half, others) = report.levers.split_first().expect("there are changes");
-    assert!(matches!(half.change, Change::HalfPrecision) && others.iter().all(|lever| lever.peak < report.peak));
+    assert!(report.levers.iter().any(|lever| matches!(lever.change, Change::HalfPrecision)));
+    assert!(report.levers.iter().all(|lever| lever.peak < report.peak));
 
     println!("== best");
     // ANCHOR: best
