@@ -7,6 +7,7 @@ pub(crate) mod disjoint;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod narrow;
+pub(crate) mod pieces;
 pub(crate) mod precision;
 pub(crate) mod product;
 pub(crate) mod scratch;

@@ -26,6 +26,7 @@ use super::im2col::{Axis, FREE, Im2col};
 use super::output::StridedOutput;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::base::disjoint::DisjointMut;
+use crate::base::pieces::piece;
 use crate::base::product::{Accumulator, MicroKernel, ROWS_OF_GROUP, Segments};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter};
@@ -283,8 +284,7 @@ impl<A: Accumulator> LongWindows<A> {
     /// The features and the rows of the window of a step.
     fn step(&self, i: usize) -> [Range<usize>; 2] {
         let down = self.rows.window.div_ceil(self.step[1]);
-        let piece = |i: usize, size: usize, len: usize| i * size..len.min((i + 1) * size);
-        [piece(i / down, self.step[0], self.features[0]), piece(i % down, self.step[1], self.rows.window)]
+        [piece(0..self.features[0], self.step[0], i / down), piece(0..self.rows.window, self.step[1], i % down)]
     }
 
     /// Copies an image's part of a band.

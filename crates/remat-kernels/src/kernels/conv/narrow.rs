@@ -17,9 +17,10 @@ use super::output::StridedSums;
 use super::phase::{Phase, Products};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Strided, Unit, pack};
+use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::narrow::{self, Cut, Memory, Panels, Sizes, kind, pieces};
+use crate::kernels::matmul::narrow::{self, Cut, Memory, Panels, Sizes, kind};
 use crate::number::Scalar;
 use crate::threads::Threads;
 

@@ -17,7 +17,8 @@ use std::ops::Range;
 
 use super::cut::Cut;
 use super::narrow::Memory;
-use super::operands::{Left, LeftBlock, Output, Right, pieces};
+use super::operands::{Left, LeftBlock, Output, Right};
+use crate::base::pieces::{piece, pieces};
 use crate::base::product::{self, Accumulator, Ahead, CALLS, FETCH, MicroKernel};
 use crate::base::scratch;
 use crate::threads::Threads;
@@ -74,8 +75,8 @@ impl<A: Accumulator> Cut<A> {
             let (sums, _) = scratch::take::<A>(scratch, self.sums());
             for i in task * together..self.tiles().min((task + 1) * together) {
                 let (left, right, out) = operands(i / of_one);
-                let rows = piece(self.rows, self.tile_rows, i % of_one / across);
-                let columns = piece(self.columns, self.tile_columns, i % across);
+                let rows = piece(0..self.rows, self.tile_rows, i % of_one / across);
+                let columns = piece(0..self.columns, self.tile_columns, i % across);
                 let to = self.destination(&out, &rows, &columns, sums);
                 for depth in pieces(0..self.depth, self.strip_depth) {
                     let in_place = rows.len() <= IN_PLACE_ROWS;
@@ -105,13 +106,13 @@ impl<A: Accumulator> Cut<A> {
                     let across = strip_columns.len().div_ceil(self.tile_columns);
                     let (tiles, count) = (self.rows.div_ceil(self.tile_rows) * across, threads.count());
                     let compute = |tile: usize, block: &mut [A], sums: &mut [A]| {
-                        let rows = piece(self.rows, self.tile_rows, tile / across);
-                        let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
+                        let rows = piece(0..self.rows, self.tile_rows, tile / across);
+                        let columns = piece(0..strip_columns.len(), self.tile_columns, tile % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
                         let to = self.destination(&out, &rows, &columns, sums);
                         // Threads take turns, if all are equally fast.
                         let next = if tile + count < tiles { (tile + count) / across } else { tiles };
-                        let next = piece(self.rows, self.tile_rows, next);
+                        let next = piece(0..self.rows, self.tile_rows, next);
                         // SAFETY: each tile is computed by one task; where there are several strips for it, one is
                         // multiplied after the other.
                         unsafe { self.multiply(&left, &strip, [rows.clone(), next], columns.clone(), block, to) };
@@ -321,7 +322,7 @@ impl<'a, A: Accumulator> Strip<'a, A> {
         let tasks = PACKING_TASKS * threads.count();
         let together = (columns.len().div_ceil(size) / tasks).clamp(1, PANELS);
         threads.for_each_chunk(panels, positions * size * together, |i, panels| {
-            let piece = piece(columns.len(), size * together, i);
+            let piece = piece(0..columns.len(), size * together, i);
             let columns = columns.start + piece.start..columns.start + piece.end;
             right.pack(depth.clone(), columns, size, panels);
         });
@@ -345,9 +346,4 @@ impl<'a, A: Accumulator> Strip<'a, A> {
             None => j * self.depth.len() + from * kernel.columns,
         }
     }
-}
-
-/// Piece `i` of a length.
-fn piece(len: usize, size: usize, i: usize) -> Range<usize> {
-    i * size..len.min((i + 1) * size)
 }

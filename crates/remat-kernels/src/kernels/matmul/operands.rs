@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::narrow::Memory;
+use crate::base::pieces::pieces;
 use crate::base::product::{self, Accumulator, MicroKernel};
 
 /// Padding between the rows of a block that is copied row by row, so that they do not fall into one set of a cache.
@@ -97,10 +98,4 @@ pub(in super::super) fn for_each_panel<A>(
     if len > 0 {
         pieces(all, size).zip(to.chunks_exact_mut(len)).for_each(|(panel, to)| f(panel, to));
     }
-}
-
-/// The pieces of a range. An empty range has one piece, which is empty.
-pub(super) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = range.len().div_ceil(size).max(1);
-    (0..count).map(move |i| range.start + i * size..range.end.min(range.start + (i + 1) * size))
 }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::cut::{Cut, even};
-use super::operands::{Left, LeftBlock, pack_panels, panels_len, pieces};
+use super::operands::{Left, LeftBlock, pack_panels, panels_len};
+use crate::base::pieces::pieces;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::threads::Threads;
 

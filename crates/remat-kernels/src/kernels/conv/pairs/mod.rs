@@ -30,12 +30,13 @@ use super::output::StridedSums;
 use super::polyphase::{self, phases};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{Kind, PANEL, Rows as TileRows, Sums, Unit, transpose};
+use crate::base::pieces::{piece, pieces};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter, TASK_BYTES};
 use crate::interface::layout::{Layout, Strides, row_major};
 use crate::interface::{Kernel, Source, Target, with_word};
 use crate::kernels::matmul::even;
-use crate::kernels::matmul::narrow::{Output, pieces};
+use crate::kernels::matmul::narrow::Output;
 use crate::simd::Level;
 use crate::threads::Threads;
 use phase::Phase;
@@ -296,16 +297,15 @@ impl PairsKernel {
                     let (task, part) = (task / splits, task % splits);
                     let (i, tile) = (task / across, task % across);
                     let (block, group) = (i / groups, i % groups);
-                    let piece = |i: usize, size: usize, len: usize| i * size..len.min((i + 1) * size);
-                    let images = piece(block, phase.block, all_images);
-                    let rows = piece(tile, phase.positions, phase.rows.positions);
+                    let images = piece(0..all_images, phase.block, block);
+                    let rows = piece(0..phase.rows.positions, phase.positions, tile);
                     let (bands, scratch) = scratch::take::<u32>(scratch, phase.block * phase.band.len());
                     let feature = (group * of_group[0] + features.start) as isize;
                     for (image_number, to) in images.clone().zip(bands.chunks_exact_mut(phase.band.len())) {
                         let start = self.start + image_number as isize * self.strides[0] + feature * self.strides[1];
                         phase.band.copy(image, (start, self.strides[1]), features.len(), &rows, &window, to);
                     }
-                    for panel in piece(part, split, panels.len()) {
+                    for panel in piece(0..panels.len(), split, part) {
                         let of_panel = of_panel(panels.start + panel);
                         let width = width(of_panel.len());
                         let weights = &packed[(group * panels.len() + panel) * phase.panel()..];

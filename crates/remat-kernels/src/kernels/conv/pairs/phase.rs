@@ -7,9 +7,9 @@ use super::band::Band;
 use super::weights::Weights;
 use super::{Problem, Sizes};
 use crate::base::narrow::{MOST_GROUPS, MOST_ROWS, PANEL};
+use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::base::strided::Rows;
-use crate::kernels::matmul::narrow::pieces;
 use crate::kernels::matmul::{MANY, even};
 
 /// Positions of windows where the same weights meet elements of the image.

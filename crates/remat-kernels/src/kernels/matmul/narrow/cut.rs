@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use super::packed::Panels;
 use crate::base::narrow::{Ahead, Kind, PANEL, Side, Strided, Sums, Unit};
+use crate::base::pieces::{piece, pieces};
 use crate::kernels::matmul::even;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::threads::Threads;
@@ -359,16 +360,6 @@ impl Cut {
         let squares = blocks.rows.div_ceil(PANEL) * blocks.columns.div_ceil(PANEL);
         if self.part < self.groups { squares * SUMS } else { SUMS }
     }
-}
-
-/// Piece `i` of a range.
-pub(super) fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> {
-    range.start + i * size..range.end.min(range.start + (i + 1) * size)
-}
-
-/// The pieces of a range. An empty range has one piece, which is empty.
-pub(in crate::kernels) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..range.len().div_ceil(size.max(1)).max(1)).map(move |i| piece(range.clone(), size, i))
 }
 
 #[cfg(test)]

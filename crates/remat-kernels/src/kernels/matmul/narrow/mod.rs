@@ -21,6 +21,7 @@ use super::Dot;
 use super::matrix::run;
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Split, Strided, Sums, Unit, pack};
+use crate::base::pieces::pieces;
 use crate::base::precision::{Precision, matmul_precision};
 use crate::base::scratch;
 use crate::base::strided::Rows;
@@ -28,7 +29,7 @@ use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
 #[cfg(test)]
 pub(in crate::kernels) use cut::SMALL;
-pub(in crate::kernels) use cut::{Cut, Memory, Operand, Output, Sizes, pieces};
+pub(in crate::kernels) use cut::{Cut, Memory, Operand, Output, Sizes};
 pub(in crate::kernels) use packed::Panels;
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::cut::{Cut, Memory, Operand, STRIP, piece};
+use super::cut::{Cut, Memory, Operand, STRIP};
 use crate::base::narrow::{PANEL, Side};
+use crate::base::pieces::piece;
 use crate::threads::Threads;
 
 /// The panels of an operand.

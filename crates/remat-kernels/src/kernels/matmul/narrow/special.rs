@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use super::Matrix;
 use crate::base::narrow::{PANEL, Split, Sums};
+use crate::base::pieces::pieces;
 use crate::base::product::{Left, Out, Right, product};
-use crate::kernels::matmul::narrow::cut::pieces;
 use crate::simd::multiversion;
 
 /// Positions of the contracted dimension that are gathered at a time.

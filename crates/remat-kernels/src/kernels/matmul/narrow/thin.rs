@@ -7,10 +7,11 @@
 
 use remat_ir::DType;
 
-use super::cut::{Operand, pieces};
+use super::cut::Operand;
 use super::{Matrix, write_sums};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, Kind, PANEL, Part, Session, Side, Strided, Sums, Unit, pack};
+use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
 use crate::kernels::matmul::{Dot, Operands};
