@@ -124,18 +124,14 @@ fn in_blocks<R>(
     caller: Caller,
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
-    let Kernels { steps, threads, controls, .. } = planned.kernels;
+    let steps = planned.kernels.steps;
     // The operand tables of large steps are memory too.
     let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
     let largest = planned.kernels.calls.iter().map(table).max().unwrap_or(0);
-    if let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest)? {
-        let in_blocks = Planned::new(&blocks, caller, threads, controls)?;
-        let more = in_blocks.programs(jaxpr)?;
-        if needs_no_more(&more, &programs) {
-            return joined(jaxpr, &in_blocks, more, caller, use_plan);
-        }
-    }
-    joined(jaxpr, planned, programs, caller, use_plan)
+    let blocks = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest)?;
+    replaced(jaxpr, planned, programs, caller, blocks, |planned, programs| {
+        joined(jaxpr, planned, programs, caller, use_plan)
+    })
 }
 
 /// Plans a program with its loops joined where they share work, unless that needs more memory than this plan. Loops that are computed in blocks
@@ -150,12 +146,28 @@ fn joined<R>(
     caller: Caller,
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
-    let Kernels { steps, threads, controls, .. } = planned.kernels;
-    if let Some(joined) = steps.join(&planned.keeping.order)? {
-        let joined = Planned::new(&joined, caller, threads, controls)?;
-        let more = joined.programs(jaxpr)?;
+    let joined = planned.kernels.steps.join(&planned.keeping.order)?;
+    replaced(jaxpr, planned, programs, caller, joined, use_plan)
+}
+
+/// Plans a program with these steps instead of those of a plan, if there are any, unless that needs more memory.
+///
+/// # Errors
+/// As [`plan_with`].
+fn replaced<R>(
+    jaxpr: &Jaxpr,
+    planned: &Planned<'_>,
+    programs: Programs,
+    caller: Caller,
+    steps: Option<Steps>,
+    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
+) -> Result<R> {
+    if let Some(steps) = steps {
+        let Kernels { threads, controls, .. } = planned.kernels;
+        let other = Planned::new(&steps, caller, threads, controls)?;
+        let more = other.programs(jaxpr)?;
         if needs_no_more(&more, &programs) {
-            return use_plan(&joined, more);
+            return use_plan(&other, more);
         }
     }
     use_plan(planned, programs)

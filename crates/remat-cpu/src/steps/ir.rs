@@ -100,6 +100,16 @@ pub(crate) struct Member {
     pub(crate) extent: Extent,
 }
 
+/// The variables whose buffers some equations of a loop read and that none of them computes, in order.
+pub(super) fn read_by<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Vec<Var> {
+    let is_own = |var: &Var| members.clone().any(|m| m.out == *var);
+    let bases = members.clone().flat_map(|m| &m.operands).filter_map(Value::base);
+    let mut read: Vec<Var> = bases.filter(|var| !is_own(var)).collect();
+    read.sort_unstable();
+    read.dedup();
+    read
+}
+
 /// A loop, and the equations that it computes.
 #[derive(Clone)]
 pub(crate) struct Group {

@@ -16,7 +16,7 @@ use remat_kernels::Extent;
 use remat_opt::cost::SMALL_BYTES;
 
 use super::check::check;
-use super::ir::{Group, Member, Step, Steps, Value};
+use super::ir::{Group, Member, Step, Steps, Value, read_by};
 use super::recompute::BYTES_OF_EQUATION;
 use crate::ids::{EqnId, StepId};
 use crate::memory::aligned;
@@ -219,12 +219,9 @@ impl Pass {
 
     /// The bytes that these equations of a loop read from memory, plus a number of bytes per equation that takes as long.
     fn cost(&self, group: &Group, members: &[&Member]) -> usize {
-        let bases = members.iter().flat_map(|m| &m.operands).filter_map(Value::base);
-        let is_own = |var: &Var| members.iter().any(|m| m.out == *var);
-        let mut read: Vec<Var> = bases.filter(|var| !is_own(var) && self.bytes(*var) >= SMALL_BYTES).collect();
-        read.sort_unstable();
-        read.dedup();
-        read.into_iter().map(|var| self.bytes(var)).sum::<usize>() + members.len() * group.size() * BYTES_OF_EQUATION
+        let read = read_by(members.iter().copied()).into_iter().map(|var| self.bytes(var));
+        let large = read.filter(|&bytes| bytes >= SMALL_BYTES);
+        large.sum::<usize>() + members.len() * group.size() * BYTES_OF_EQUATION
     }
 
     fn bytes(&self, var: Var) -> usize {

@@ -8,7 +8,7 @@ use remat_ir::Var;
 use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 
 use super::fuse::MOST_MEMBERS;
-use super::ir::{Group, Member, Step, Steps, Value};
+use super::ir::{Group, Member, Step, Steps, Value, read_by};
 
 /// A reduction moves ahead by at most this many steps.
 const NEAR_STEPS: usize = 16;
@@ -124,11 +124,7 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
 
 /// The large values that a loop reads.
 fn read(steps: &Steps, group: &Group) -> Vec<Var> {
-    let bases = group.members.iter().flat_map(|m| &m.operands).filter_map(Value::base);
-    let is_own = |var: &Var| group.members.iter().any(|m| m.out == *var);
-    let mut read: Vec<Var> =
-        bases.filter(|var| !is_own(var) && steps.jaxpr.avals[*var].bytes() >= SMALL_BYTES).collect();
-    read.sort_unstable();
-    read.dedup();
+    let mut read = read_by(group.members.iter());
+    read.retain(|var| steps.jaxpr.avals[*var].bytes() >= SMALL_BYTES);
     read
 }

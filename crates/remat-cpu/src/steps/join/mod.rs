@@ -18,7 +18,7 @@ use remat_opt::cost::SMALL_BYTES;
 
 use super::check::check;
 use super::fuse::{MOST_MEMBERS, repeats};
-use super::ir::{Group, Member, Step, Steps, Value};
+use super::ir::{Group, Member, Step, Steps, Value, read_by};
 use super::merge::{MOST_READ, merge_members};
 use super::recompute::BYTES_OF_EQUATION;
 use crate::ids::StepId;
@@ -165,7 +165,7 @@ impl Pass {
     /// [`MOST_READ`] arrays.
     fn cost(&self, group: &Group) -> Option<usize> {
         let bytes = |var: &Var| self.steps.jaxpr.avals[*var].bytes();
-        let mut read = group_reads(group);
+        let mut read = read_by(group.members.iter());
         read.retain(|var| bytes(var) >= SMALL_BYTES);
         // A store reads its cache line first.
         let stored: usize = group.outs.iter().map(|out| 2 * bytes(out)).sum();
@@ -180,20 +180,10 @@ fn results_last(group: &mut Group) {
     group.members.sort_by_key(|m| !read.contains(&m.out));
 }
 
-/// The variables that a loop reads and does not compute.
-fn group_reads(group: &Group) -> Vec<Var> {
-    let is_own = |var: &Var| group.members.iter().any(|m| m.out == *var);
-    let mut reads: Vec<Var> = group.members.iter().flat_map(|m| &m.operands).filter_map(Value::base).collect();
-    reads.retain(|var| !is_own(var));
-    reads.sort_unstable();
-    reads.dedup();
-    reads
-}
-
 /// The variables whose buffers a step reads and does not compute.
 fn outside(step: &Step) -> Vec<Var> {
     if let Step::Loop(group) = step {
-        return group_reads(group);
+        return read_by(group.members.iter());
     }
     let mut reads: Vec<Var> = step.operands().filter_map(Value::base).collect();
     reads.sort_unstable();
