@@ -1,11 +1,9 @@
 //! The options of every measurement.
 
 use std::io::Write;
-use std::num::NonZero;
-use std::thread::available_parallelism;
 
 use anyhow::Result;
-use remat_cli::arguments::up_to;
+use remat_cli::arguments::{threads_or_all, up_to};
 
 use crate::case::{Case, Float, Record, Work, label};
 use crate::{child, report};
@@ -82,11 +80,6 @@ impl Options {
         writeln!(out, "\n{}\n{}", report::agreement(&records), report::exactness(&records))?;
         Ok(())
     }
-}
-
-/// A number of threads; by default as many as there are cores.
-pub(crate) fn threads_or_all(threads: Option<usize>) -> usize {
-    threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 /// A record as a line of JSON.

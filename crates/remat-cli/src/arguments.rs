@@ -1,5 +1,8 @@
 //! Parsers for values of arguments.
 
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
 use anyhow::Result;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use remat::Policy;
@@ -20,6 +23,18 @@ use remat::Policy;
 /// ```
 pub fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=most)
+}
+
+/// A number of threads; by default as many as there are cores.
+///
+/// ```
+/// use remat_cli::arguments::threads_or_all;
+///
+/// assert_eq!(threads_or_all(Some(3)), 3);
+/// assert!(threads_or_all(None) >= 1);
+/// ```
+pub fn threads_or_all(threads: Option<usize>) -> usize {
+    threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 /// A parser of numbers from 0 to the largest `f32`.

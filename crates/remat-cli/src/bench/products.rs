@@ -1,14 +1,12 @@
 //! `remat bench products`: matrix products relative to the peak rate of this CPU.
 
 use std::io::Write;
-use std::num::NonZero;
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use remat::{Cpu, DType, JitOptions, Tensor, jit_with};
-use remat_cli::arguments::up_to;
+use remat_cli::arguments::{threads_or_all, up_to};
 use remat_cli::table::table;
 use remat_kernels::ceiling;
 use serde::Serialize;
@@ -105,7 +103,7 @@ fn dtypes() -> impl TypedValueParser<Value = DType> {
 /// # Errors
 /// If the system cannot start threads; an error of the engine, which is a defect.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let all = args.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
+    let all = threads_or_all(args.threads);
     let mut counts = vec![1, all];
     counts.dedup();
     for &dtype in &args.dtype {
