@@ -84,8 +84,8 @@ impl<'a> Planned<'a> {
 /// than before.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program. Values that its loops would compute again are kept, loops are computed in blocks, and other loops are joined, where none of it
-/// raises the memory.
+/// Plans a program. Values that its loops would compute again are kept, loops are computed in blocks, and other loops are joined, where
+/// none of it raises the memory.
 ///
 /// # Errors
 /// If an operation cannot be run.
@@ -134,8 +134,8 @@ fn in_blocks<R>(
     })
 }
 
-/// Plans a program with its loops joined where they share work, unless that needs more memory than this plan. Loops that are computed in blocks
-/// stay as they are: a normalisation of channels gains more in blocks than by a loop that it shares.
+/// Plans a program with its loops joined where they share work, unless that needs more memory than this plan. Loops that are computed in
+/// blocks stay as they are: a normalisation of channels gains more in blocks than by a loop that it shares.
 ///
 /// # Errors
 /// As [`plan_with`].

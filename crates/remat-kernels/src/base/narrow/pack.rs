@@ -1,6 +1,6 @@
 //! Packs elements into panels.
 //!
-//! The rows of a left operand's tile are words of neighbours along the contracted dimension. A right operand's tile is the transpose, as a
+//! The rows of a left operand's tile are words of neighbours along the contracted axis. A right operand's tile is the transpose, as a
 //! matrix of words. There are two ways to read: rows whose elements are neighbours, or columns, which are interleaved. If the way to read
 //! does not fit the side, the words are transposed afterwards.
 
@@ -32,7 +32,7 @@ pub(crate) struct Strided<'a, N> {
 const ROWS: usize = 16;
 
 /// Neighbouring tiles for which columns are read at a time: four panels, so that several neighbouring cache lines are read for each index
-/// of the contracted dimension.
+/// of the contracted axis.
 const STRIP: usize = 8;
 
 /// Where tiles are written: the tiles of a group next to each other, plane by plane, then group by group, then panel by panel.
@@ -109,10 +109,10 @@ impl Panels {
         // SAFETY: both have the words of a tile.
         unsafe {
             if N::planes(self.side) == 1 {
-                return (self.transpose)(words.as_ptr().cast(), 16, to, 16);
+                return (self.transpose)(words.as_ptr().cast(), to);
             }
             let mut transposed = [[0; 16]; ROWS];
-            (self.transpose)(words.as_ptr().cast(), 16, transposed.as_mut_ptr().cast(), 16);
+            (self.transpose)(words.as_ptr().cast(), transposed.as_mut_ptr().cast());
             for (i, &words) in transposed.iter().enumerate() {
                 self.put::<N>(words, to.add(16 * i));
             }

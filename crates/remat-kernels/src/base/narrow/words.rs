@@ -3,40 +3,40 @@
 // Vectors are loaded and stored through pointers.
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
+use super::TILE;
+use crate::base::blocks::Block;
 use crate::base::transpose;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Instructions;
 use crate::simd::Level;
 
-/// Writes the transpose of 16 rows of 16 words. The strides are in words.
+/// Writes the transpose of a tile of 16 by 16 words.
 ///
 /// # Safety
-/// `from` is valid for reading such rows and `to` for writing them, without overlap; the CPU has the instructions.
-pub(crate) type Transpose = unsafe fn(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize);
+/// `from` is valid for reading a tile and `to` for writing one, without overlap; the CPU has the instructions.
+pub(crate) type Transpose = unsafe fn(from: *const u32, to: *mut u32);
 
 /// The function for a CPU with these instructions. Only CPUs with AVX-512 have a unit.
 pub(crate) fn transpose(level: Level) -> Transpose {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 => avx512,
-        _ => plain,
+        _ => squares,
     }
 }
 
-/// Word by word.
-unsafe fn plain(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize) {
-    for (i, j) in (0..16).flat_map(|i| (0..16).map(move |j| (i, j))) {
-        // SAFETY: these are words of the rows, as the caller promises.
-        unsafe { to.add(i * to_stride + j).write(from.add(j * from_stride + i).read()) };
-    }
+/// Square by square, each as large as every CPU can transpose.
+unsafe fn squares(from: *const u32, to: *mut u32) {
+    // SAFETY: as the caller promises.
+    let (from, to) = unsafe { (std::slice::from_raw_parts(from, TILE), std::slice::from_raw_parts_mut(to, TILE)) };
+    transpose::transpose(from, 0, 16, &mut Block::whole(to, 16), [0, 0], [16, 16], false);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn avx512(from: *const u32, from_stride: usize, to: *mut u32, to_stride: usize) {
+unsafe fn avx512(from: *const u32, to: *mut u32) {
     // SAFETY: as the caller promises.
-    unsafe { transpose::words_avx512::<4, false>([16, 1], from, from_stride as isize, to, to_stride) }
+    unsafe { transpose::words_avx512::<4, false>([16, 1], from, 16, to, 16) }
 }
 
 #[cfg(test)]
@@ -45,13 +45,12 @@ mod tests {
 
     #[test]
     fn rows_become_columns() {
-        let from: [u32; 16 * 21] = std::array::from_fn(|i| i as u32 + 1);
+        let from: [u32; TILE] = std::array::from_fn(|i| i as u32);
         for level in Level::all() {
-            let mut to = [0; 16 * 19];
-            // SAFETY: both have 16 rows, and the CPU has the instructions of the level.
-            unsafe { transpose(level)(from.as_ptr(), 21, to.as_mut_ptr(), 19) };
-            let expected = |i: usize| if i % 19 < 16 { from[i % 19 * 21 + i / 19] } else { 0 };
-            assert!((0..to.len()).all(|i| to[i] == expected(i)), "{level:?}");
+            let mut to = [0; TILE];
+            // SAFETY: both have the words of a tile, and the CPU has the instructions of the level.
+            unsafe { transpose(level)(from.as_ptr(), to.as_mut_ptr()) };
+            assert!((0..TILE).all(|i| to[i] == from[i % 16 * 16 + i / 16]), "{level:?}");
         }
     }
 }

@@ -36,9 +36,10 @@ pub(super) struct Band {
 
 /// The phases of the stride, of rows or columns, in which windows of this many elements have some.
 fn phases(along: &Along, window: usize) -> SmallVec<[usize; 4]> {
-    let mut all: SmallVec<[usize; 4]> =
-        // They repeat from there on.
-        (0..window.min(along.stride)).map(|k| k.checked_mul(along.dilation).map_or(0, |at| at % along.stride)).collect();
+    // From the stride on, they repeat.
+    let mut all: SmallVec<[usize; 4]> = (0..window.min(along.stride))
+        .map(|k| k.checked_mul(along.dilation).map_or(0, |at| at % along.stride))
+        .collect();
     all.sort_unstable();
     all.dedup();
     all

@@ -29,15 +29,15 @@ use super::direct::Along;
 use super::output::StridedSums;
 use super::polyphase::{self, phases};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{Kind, PANEL, Rows as TileRows, Sums, Unit, transpose};
+use crate::base::narrow::{Kind, PANEL, Rows as TileRows, Sums, Unit};
 use crate::base::pieces::{piece, pieces};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter, TASK_BYTES};
+use crate::base::transpose::transpose_tile;
 use crate::interface::layout::{Layout, Strides, row_major};
 use crate::interface::{Kernel, Source, Target, with_word};
 use crate::kernels::matmul::even;
 use crate::kernels::matmul::narrow::Output;
-use crate::simd::Level;
 use crate::threads::Threads;
 use phase::Phase;
 use weights::{Weights, width};
@@ -231,18 +231,12 @@ impl PairsKernel {
     ) {
         let out = out.skip(phase.first * self.out.size());
         let out = StridedSums { out, dtype: self.out, rows: &self.out_features, columns: &phase.out_positions };
-        let transpose = transpose(Level::best());
         let mut square: Sums = [0; PANEL * PANEL];
         let first = positions.start;
         for columns in pieces(positions, PANEL) {
-            for (i, j) in
-                (0..features.len()).step_by(16).flat_map(|i| (0..columns.len()).step_by(16).map(move |j| (i, j)))
-            {
-                let from = &sums[(columns.start - first + j) * PANEL + i..][..15 * PANEL + 16];
-                let to = &mut square[i * PANEL + j..][..15 * PANEL + 16];
-                // SAFETY: both have 16 rows of 16 words; the function is for this CPU.
-                unsafe { transpose(from.as_ptr(), PANEL, to.as_mut_ptr(), PANEL) };
-            }
+            // Whole tiles, which are transposed in the widest registers: both have rows and columns for them.
+            let size = [features.len(), columns.len()].map(|n| n.next_multiple_of(16));
+            transpose_tile((&sums[(columns.start - first) * PANEL..], PANEL), (&mut square, PANEL), size);
             // SAFETY: as the caller promises.
             unsafe { out.write(features.clone(), columns, &mut square) };
         }

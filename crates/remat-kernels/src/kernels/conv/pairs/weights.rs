@@ -152,7 +152,7 @@ multiversion! {
                 }
                 // SAFETY: both are tiles, and these are words of the panel, as the caller promises.
                 unsafe {
-                    (tile.transpose)(natural.as_ptr().cast(), TILE, transposed.as_mut_ptr().cast(), TILE);
+                    (tile.transpose)(natural.as_ptr().cast(), transposed.as_mut_ptr().cast());
                     for (i, &lane) in lanes[..count].iter().enumerate() {
                         let to = to.add((pair * window.len() + first + i) * tile.width);
                         to.cast::<[u32; TILE]>().write_unaligned(transposed[lane % TILE]);
