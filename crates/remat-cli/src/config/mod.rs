@@ -14,7 +14,7 @@ use remat_cli::table::thousands;
 use remat_data::Tokenizer;
 use serde::Serialize;
 
-pub(crate) use settings::{Given, Setting};
+pub(crate) use settings::{Flags, Setting};
 
 use crate::data::plain;
 use crate::machine;

@@ -45,9 +45,9 @@ impl fmt::Display for Setting {
 
 /// The flags of a [`Config`] that the user gave.
 #[derive(Clone, Debug)]
-pub(crate) struct Given(pub(crate) Vec<Setting>);
+pub(crate) struct Flags(pub(crate) Vec<Setting>);
 
-impl Args for Given {
+impl Args for Flags {
     fn augment_args(command: Command) -> Command {
         Config::augment_args(command)
     }
@@ -57,22 +57,22 @@ impl Args for Given {
     }
 }
 
-impl FromArgMatches for Given {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
-        let mut given = Vec::new();
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
+        let mut flags = Vec::new();
         for arg in command().get_arguments() {
             let id = arg.get_id().as_str();
             if matches.value_source(id) == Some(ValueSource::CommandLine) {
                 let values = matches.get_raw(id).into_iter().flatten();
                 let key = arg.get_long().unwrap_or(id);
-                given.extend(values.map(|value| Setting { key: key.into(), value: value.into(), place: Place::Flag }));
+                flags.extend(values.map(|value| Setting { key: key.into(), value: value.into(), place: Place::Flag }));
             }
         }
-        Ok(Given(given))
+        Ok(Flags(flags))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Given::from_arg_matches(matches)?;
+        *self = Flags::from_arg_matches(matches)?;
         Ok(())
     }
 }

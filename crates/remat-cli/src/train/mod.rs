@@ -24,7 +24,7 @@ pub(crate) use optimizer::OptimizerState;
 pub(crate) use plan::shapes;
 pub(crate) use step::Step;
 
-use crate::config::{Config, Given, Setting};
+use crate::config::{Config, Flags, Setting};
 use crate::records::Report;
 use crate::run::Saved;
 use crate::sample::shown;
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     resume: Option<PathBuf>,
     #[command(flatten)]
-    given: Given,
+    flags: Flags,
 }
 
 impl Args {
@@ -54,7 +54,7 @@ impl Args {
     /// A mistake in a setting, with its origin.
     fn config(&self, saved: Option<&Saved>) -> Result<Config> {
         let mut settings = self.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
-        settings.extend(self.given.0.iter().cloned());
+        settings.extend(self.flags.0.iter().cloned());
         saved.map_or_else(|| Config::of(&settings), |saved| saved.config.resumed(&settings))
     }
 }

@@ -101,22 +101,22 @@ impl Kernels<'_> {
         let steps = self.steps;
         let specs = blocks.groups.iter().map(|group| spec(steps, group)).collect::<Result<Vec<_>>>()?;
         let homes = homes(steps, blocks, &specs)?;
-        let mut places = Places { homes: &homes, outs: Vec::new(), inside: Vec::new(), inputs: Vec::new() };
+        let mut buffers = BlockBuffers { homes: &homes, outs: Vec::new(), inside: Vec::new(), inputs: Vec::new() };
         for &out in blocks.groups.iter().flat_map(|group| &group.outs) {
-            let home = places.home(out);
+            let home = buffers.home(out);
             let is_inside = steps.jaxpr.avals[home].size() == blocks.space[1] && !blocks.outs.contains(&home);
-            let of_kind = if is_inside { &mut places.inside } else { &mut places.outs };
+            let of_kind = if is_inside { &mut buffers.inside } else { &mut buffers.outs };
             if !of_kind.contains(&home) {
                 of_kind.push(home);
             }
         }
         let mut phases = Vec::new();
         for (group, (spec, ins)) in blocks.groups.iter().zip(specs) {
-            let ins = ins.into_iter().map(|var| places.place(var)).collect();
-            let outs = group.outs.iter().map(|&var| places.place(var)).collect();
+            let ins = ins.into_iter().map(|var| buffers.memory(var)).collect();
+            let outs = group.outs.iter().map(|&var| buffers.memory(var)).collect();
             phases.push(LoopPhase { spec, ins, outs });
         }
-        let Places { outs, inside, inputs, .. } = places;
+        let BlockBuffers { outs, inside, inputs, .. } = buffers;
         let kernel = BlockedLoops { phases, space: blocks.space }.kernel();
         let last = blocks.groups.last();
         let kernel =
@@ -138,21 +138,21 @@ impl Kernels<'_> {
 }
 
 /// The memory in which the loops of a step find their operands.
-struct Places<'a> {
+struct BlockBuffers<'a> {
     homes: &'a HashMap<Var, Var>,
     outs: Vec<Var>,
     inside: Vec<Var>,
     inputs: Vec<Var>,
 }
 
-impl Places<'_> {
+impl BlockBuffers<'_> {
     /// The variable whose memory this variable shares, or itself.
     fn home(&self, var: Var) -> Var {
         self.homes.get(&var).copied().unwrap_or(var)
     }
 
     /// The memory of a variable. A variable that none of the loops computes becomes an input.
-    fn place(&mut self, var: Var) -> PhaseMemory {
+    fn memory(&mut self, var: Var) -> PhaseMemory {
         let home = self.home(var);
         let position = |vars: &[Var]| vars.iter().position(|&other| other == home);
         if let Some(out) = position(&self.outs) {

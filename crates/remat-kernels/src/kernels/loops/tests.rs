@@ -7,57 +7,57 @@ use crate::test_support::{Stream, assert_same, elements, plain, run, threads, vi
 
 /// The layout of an operand in its buffer.
 #[derive(Clone, Copy, Debug)]
-enum Lies {
+enum BufferLayout {
     /// Row-major.
-    InOrder,
+    Contiguous,
     /// Repeated along all axes but this one.
-    Along(usize),
-    /// With these two dimensions exchanged.
-    Exchanged(usize, usize),
+    BroadcastFrom(usize),
+    /// With these two axes exchanged.
+    Transposed(usize, usize),
     /// A part of wider rows.
-    PartOfRows,
+    Sliced,
     /// Every second element of each row.
-    Spaced,
+    Strided,
     /// Backwards.
     Reversed,
     /// One element for each row.
-    Repeated,
+    Broadcast,
 }
 
-impl Lies {
+impl BufferLayout {
     /// The shape of the buffer, and the layout of `shape` in it.
     fn layout(self, shape: &[usize]) -> (Vec<usize>, Layout) {
         let rank = shape.len();
         let mut buffer = shape.to_vec();
         let ones = vec![1; rank];
         match self {
-            Lies::InOrder => (buffer, Layout::contiguous(shape)),
-            Lies::Along(d) => (vec![shape[d]], Layout::contiguous(&[shape[d]]).broadcast(shape, &[d])),
-            Lies::Exchanged(a, b) => {
+            BufferLayout::Contiguous => (buffer, Layout::contiguous(shape)),
+            BufferLayout::BroadcastFrom(d) => (vec![shape[d]], Layout::contiguous(&[shape[d]]).broadcast(shape, &[d])),
+            BufferLayout::Transposed(a, b) => {
                 buffer.swap(a, b);
                 let mut permutation: Vec<usize> = (0..rank).collect();
                 permutation.swap(a, b);
                 (buffer.clone(), Layout::contiguous(&buffer).permuted(&permutation))
             }
-            Lies::PartOfRows => {
+            BufferLayout::Sliced => {
                 buffer[rank - 1] += 3;
                 let mut start = vec![0; rank];
                 start[rank - 1] = 2;
                 let limit: Vec<usize> = start.iter().zip(shape).map(|(start, size)| start + size).collect();
                 (buffer.clone(), Layout::contiguous(&buffer).sliced(&start, &limit, &ones))
             }
-            Lies::Spaced => {
+            BufferLayout::Strided => {
                 buffer[rank - 1] *= 2;
                 let mut steps = ones;
                 steps[rank - 1] = 2;
                 (buffer.clone(), Layout::contiguous(&buffer).sliced(&vec![0; rank], &buffer, &steps))
             }
-            Lies::Repeated => {
+            BufferLayout::Broadcast => {
                 buffer.pop();
                 let dims: Vec<usize> = (0..rank - 1).collect();
                 (buffer.clone(), Layout::contiguous(&buffer).broadcast(shape, &dims))
             }
-            Lies::Reversed => (buffer, Layout::contiguous(shape).reversed(&(0..rank).collect::<Vec<_>>())),
+            BufferLayout::Reversed => (buffer, Layout::contiguous(shape).reversed(&(0..rank).collect::<Vec<_>>())),
         }
     }
 }
@@ -66,14 +66,14 @@ impl Lies {
 const SHAPES: [[usize; 4]; 7] =
     [[2, 3, 70, 70], [3, 5, 7, 7], [2, 3, 1, 1300], [2, 2, 100, 41], [2, 3, 0, 5], [1, 2, 3, 2], [3, 2, 700, 2]];
 
-const ALL: [Lies; 7] = [
-    Lies::InOrder,
-    Lies::Along(1),
-    Lies::Exchanged(0, 1),
-    Lies::PartOfRows,
-    Lies::Spaced,
-    Lies::Reversed,
-    Lies::Repeated,
+const ALL: [BufferLayout; 7] = [
+    BufferLayout::Contiguous,
+    BufferLayout::BroadcastFrom(1),
+    BufferLayout::Transposed(0, 1),
+    BufferLayout::Sliced,
+    BufferLayout::Strided,
+    BufferLayout::Reversed,
+    BufferLayout::Broadcast,
 ];
 
 /// A loop that takes the maximum of operands with these layouts, and the evaluator's results.
@@ -109,16 +109,16 @@ fn check(spec: &LoopSpec, buffers: &[Array], expected: &Array, what: &str) {
 }
 
 /// Operands with values of all kinds, each in a buffer of its own with one of these layouts.
-fn buffers(dtype: DType, shape: &[usize], lies: &[Lies]) -> (Vec<Array>, Vec<Layout>) {
-    let lies = lies.iter().enumerate().map(|(seed, lies)| {
-        let (buffer, layout) = lies.layout(shape);
+fn buffers(dtype: DType, shape: &[usize], layouts: &[BufferLayout]) -> (Vec<Array>, Vec<Layout>) {
+    let operands = layouts.iter().enumerate().map(|(seed, layout)| {
+        let (buffer, layout) = layout.layout(shape);
         (wild(dtype, &buffer, seed as u64), layout)
     });
-    lies.unzip()
+    operands.unzip()
 }
 
 #[test]
-fn operands_are_read_however_they_lie() {
+fn operands_are_read_in_every_layout() {
     for shape in SHAPES {
         for dtype in [DType::F32, DType::Bf16, DType::F64, DType::I32, DType::U8] {
             for a in ALL {
@@ -136,12 +136,12 @@ fn operands_are_read_however_they_lie() {
 }
 
 #[test]
-fn reductions_over_any_axes_read_operands_however_they_lie() {
+fn reductions_over_any_axes_read_operands_in_every_layout() {
     for shape in SHAPES {
         for dtype in [DType::F32, DType::Bf16, DType::F64, DType::I32, DType::U8] {
             for axes in [&[0, 2, 3][..], &[0, 1, 2], &[1], &[0, 1, 2, 3], &[1, 3], &[0]] {
-                for lies in [&ALL[..2], &ALL[2..4], &ALL] {
-                    let (buffers, layouts) = buffers(dtype, &shape, lies);
+                for of_operands in [&ALL[..2], &ALL[2..4], &ALL] {
+                    let (buffers, layouts) = buffers(dtype, &shape, of_operands);
                     let (mut spec, all) = maximum(&buffers, layouts);
                     let op = Prim::from(Reduce { kind: ReduceKind::Max, axes: axes.into() });
                     let expected = eval_op(&op.clone().into(), &[all]).expect("axes of the shape").remove(0);
@@ -149,7 +149,7 @@ fn reductions_over_any_axes_read_operands_however_they_lie() {
                     spec.outs = vec![spec.equations.len()];
                     spec.equations.push(LoopEquation { op, ins: vec![input], dtype, extent: Extent::Row });
                     spec.reduction = Some((shape.into(), axes.into()));
-                    check(&spec, &buffers, &expected, &format!("{dtype}{shape:?} over {axes:?}, {lies:?}"));
+                    check(&spec, &buffers, &expected, &format!("{dtype}{shape:?} over {axes:?}, {of_operands:?}"));
                 }
             }
         }
