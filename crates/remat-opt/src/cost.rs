@@ -5,7 +5,7 @@
 //! rematerialization are here too, each with its reason.
 //!
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
-//! docs/PERFORMANCE.md compares the estimates with measured times of the native engine.
+//! docs/EXPERIMENTS.md compares the estimates with measured times of the native engine.
 
 use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Operation, Prim};
 
@@ -28,7 +28,7 @@ pub struct Cost {
 pub const TRANSCENDENTAL_FLOPS: u64 = 16;
 
 /// The flops of one comparison of a sort. A comparison waits for the one before it and for a branch that the CPU cannot predict, in a time
-/// that would suffice for this many flops of a product. Measured, see docs/PERFORMANCE.md.
+/// that would suffice for this many flops of a product. Measured, see docs/EXPERIMENTS.md, "The cost model".
 pub const COMPARISON_FLOPS: u64 = 256;
 
 /// The flops of one number of Threefry: twenty rounds of an addition, a rotation (three operations) and an exclusive or, for two numbers.

@@ -4,7 +4,7 @@
 //! multiplied by [`product`](super::product). Small matrices are multiplied whole ([`small`]). A product with a vector, or with few rows or
 //! columns, is not cut ([`thin`]): the matrix is read once, at the speed of memory. Operands may have any layout.
 //!
-//! For a comparison with other crates on large products, see docs/PERFORMANCE.md, "Matrix products".
+//! For a comparison with other crates on large products, see docs/EXPERIMENTS.md, "Matrix products".
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
