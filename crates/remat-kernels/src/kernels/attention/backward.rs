@@ -12,8 +12,8 @@ use remat_ir::{DType, DotProductAttentionCotangent};
 
 use super::bias::{self, bias_cotangents};
 use super::problem::Problem;
-use super::score_gradients::{AllElements, Differentiated, Queries, Workspace};
-use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
+use super::score_cotangents::{AllElements, CotangentOperands, Queries, Workspace};
+use super::tile::{KEYS, QUERIES, QueryBlock, QueryGroup, RUN, Tile, row_width, transposed, write_row};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{PANEL, Unit};
 use crate::base::product::Float;
@@ -31,7 +31,7 @@ pub(super) fn kernel(
 ) -> Box<dyn Kernel> {
     let problem = Problem::new(&op.attention, layouts, unit);
     let parts = parts(&problem);
-    let operands = Differentiated::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
+    let operands = CotangentOperands::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
     let bias = op.attention.operands(layouts).bias.filter(|_| op.cotangents[3]);
     let bias = bias.map(|layout| [0, 1, 2, 3].map(|d| layout.shape[d]));
     Box::new(Backward { dtype, operands, wanted: op.cotangents, bias, parts })
@@ -44,13 +44,13 @@ const TASKS: usize = 8;
 fn parts(problem: &Problem) -> usize {
     let sizes = &problem.sizes;
     let heads = (sizes.batch * sizes.key_heads).max(1);
-    let runs = Group::of_key_head(sizes, 0, 0).runs();
+    let runs = QueryGroup::of_key_head(sizes, 0, 0).runs();
     TASKS.div_ceil(heads).min(runs).max(1)
 }
 
 struct Backward {
     dtype: DType,
-    operands: Differentiated,
+    operands: CotangentOperands,
     /// Which of query, key, value and bias get a cotangent.
     wanted: [bool; 4],
     /// The shape of the bias, if it gets one.
@@ -82,9 +82,9 @@ impl Backward {
         self.operands.problem.sizes.batch * self.operands.problem.sizes.key_heads
     }
 
-    fn group(&self, head: usize) -> Group {
+    fn group(&self, head: usize) -> QueryGroup {
         let sizes = &self.operands.problem.sizes;
-        Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
+        QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
     }
 
     /// Elements of the sums over the queries: the cotangents of a head's keys, and those of its values.
@@ -171,7 +171,7 @@ impl Backward {
     /// Goes through the keys for a run of blocks of queries.
     fn run_of_blocks<D: Float>(
         &self,
-        group: &Group,
+        group: &QueryGroup,
         run: usize,
         from: &AllElements<'_, D>,
         outs: &Outs<'_, D>,
@@ -196,15 +196,21 @@ impl Backward {
                 }
                 self.operands.compute(&tile, from, queries, space);
                 if outs.query.is_some() {
-                    space.products.gather(&tile, space.rows.key, sizes.features, space.d_scores, queries.sums);
+                    space.products.add_to_queries(&tile, space.rows.key, sizes.features, space.d_scores, queries.sums);
                 }
                 if outs.key.is_some() {
                     let sums = &mut key_sums[tile.first_key * width..];
-                    space.products.scatter(&tile, space.d_scores, queries.query_rows, sizes.features, sums);
+                    space.products.add_to_keys(&tile, space.d_scores, queries.query_rows, sizes.features, sums);
                 }
                 if outs.value.is_some() {
                     let sums = &mut value_sums[tile.first_key * value_width..];
-                    space.products.scatter(&tile, space.weights, queries.cotangent_rows, sizes.value_features, sums);
+                    space.products.add_to_keys(
+                        &tile,
+                        space.weights,
+                        queries.cotangent_rows,
+                        sizes.value_features,
+                        sums,
+                    );
                 }
             }
         });

@@ -9,21 +9,21 @@
 use std::ops::Range;
 
 use super::problem::take;
-use super::score_gradients::{AllElements, Differentiated, Workspace};
-use super::tile::{Group, KEYS, QUERIES, Tile};
+use super::score_cotangents::{AllElements, CotangentOperands, Workspace};
+use super::tile::{KEYS, QUERIES, QueryGroup, Tile};
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Float;
 use crate::number::Number;
 use crate::threads::Threads;
 
 /// Elements of a task's scratch memory.
-pub(super) fn piece_len(operands: &Differentiated) -> usize {
+pub(super) fn piece_len(operands: &CotangentOperands) -> usize {
     operands.workspace_len() + operands.queries_len() + KEYS * QUERIES
 }
 
 /// Writes the cotangent of a bias of this shape.
 pub(super) fn bias_cotangents<D: Float>(
-    operands: &Differentiated,
+    operands: &CotangentOperands,
     from: &AllElements<'_, D>,
     shape: [usize; 4],
     out: &mut [D],
@@ -63,7 +63,7 @@ pub(super) fn bias_cotangents<D: Float>(
 /// Sums the cotangents of the scores over batch elements, heads, blocks of queries and blocks of keys. The positions in a block of keys,
 /// and in a block of queries, are summed or kept apart.
 fn sum_scores<D: Float>(
-    operands: &Differentiated,
+    operands: &CotangentOperands,
     from: &AllElements<'_, D>,
     [batch, heads, queries, keys]: [Range<usize>; 4],
     [keeps_keys, keeps_queries]: [bool; 2],
@@ -74,7 +74,7 @@ fn sum_scores<D: Float>(
     let problem = &operands.problem;
     sums.fill(D::Wide::ZERO);
     for (batch, head) in batch.flat_map(|batch| heads.clone().map(move |head| (batch, head))) {
-        let group = Group::of_head(&problem.sizes, batch, head);
+        let group = QueryGroup::of_head(&problem.sizes, batch, head);
         for block in queries.clone().map(|i| group.block(i)) {
             let of_block = operands.queries(block, from, space, &mut &mut *scratch);
             for first in keys.clone().map(|i| i * KEYS) {

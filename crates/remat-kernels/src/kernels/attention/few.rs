@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::forward::{State, exponentials, shift};
 use super::problem::{Elements, Problem, Rows};
-use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width};
+use super::tile::{KEYS, QUERIES, QueryBlock, QueryGroup, RUN, Tile, copy_rows, row_width};
 use crate::base::narrow::PANEL;
 use crate::base::product::Float;
 use crate::kernels::matmul::dots;
@@ -41,7 +41,7 @@ pub(super) struct Workspace<'a, T> {
 /// Computes, for all queries of a group, which are one block, the sums of the values of some keys, and their softmax state.
 pub(super) fn attend<D: Float>(
     problem: &Problem,
-    group: &Group,
+    group: &QueryGroup,
     block: QueryBlock,
     part: Range<usize>,
     from: &Elements<'_, D>,
@@ -55,7 +55,7 @@ pub(super) fn attend<D: Float>(
     let visible = block.visible(problem.sizes.keys, problem.causal).min(part.end);
     for first in (part.start..visible).step_by(KEYS) {
         let tile = Tile::new(block, first, problem.sizes.keys, problem.causal);
-        if problem.is_hidden(&tile, from) {
+        if problem.is_fully_masked(&tile, from) {
             continue;
         }
         // The next block is prefetched between the steps of this one, a few rows at a time, so that loads are always in flight.
@@ -70,30 +70,31 @@ pub(super) fn attend<D: Float>(
         let size = [tile.keys, block.len, row_width(features)];
         dots(space.rows.key, space.query, size, space.scores, QUERIES);
         fetch(2);
-        problem.hide(&tile, from, space.scores);
+        problem.bias_and_mask(&tile, from, space.scores);
         exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut state);
         fetch(3);
         let size = [tile.keys, block.len, row_width(value_features)];
-        gather(space.rows.value, space.scores, &state.factor[..block.len], size, space.sums);
+        add_weighted_values(space.rows.value, space.scores, &state.factor[..block.len], size, space.sums);
     }
     state
 }
 
-/// The results of some parts of the keys, for each query of a group: the maximum, the sum of exponentials, and the sums of values.
-pub(super) struct Found<'a, T> {
-    found: &'a mut [T],
+/// The softmax over one part of the keys, or over several: for each query of a group the maximum, the sum of exponentials, and the sums of
+/// values.
+pub(super) struct PartialSoftmax<'a, T> {
+    partials: &'a mut [T],
     queries: usize,
 }
 
-impl<'a, T: Real> Found<'a, T> {
-    /// The memory of one part, of [`found_len`] numbers, or of several.
-    pub(super) fn new(found: &'a mut [T], queries: usize) -> Found<'a, T> {
-        Found { found, queries }
+impl<'a, T: Real> PartialSoftmax<'a, T> {
+    /// The memory of one part, of [`partial_len`] numbers, or of several.
+    pub(super) fn new(partials: &'a mut [T], queries: usize) -> PartialSoftmax<'a, T> {
+        PartialSoftmax { partials, queries }
     }
 
     /// Stores the results of a part.
-    pub(super) fn keep(&mut self, state: &State<T>, sums: &[T]) {
-        let [of_maximum, rest] = split(self.found, self.queries);
+    pub(super) fn store(&mut self, state: &State<T>, sums: &[T]) {
+        let [of_maximum, rest] = split(self.partials, self.queries);
         let [of_sum, of_values] = split(rest, self.queries);
         of_maximum.copy_from_slice(&state.maximum[..self.queries]);
         of_sum.copy_from_slice(&state.sum[..self.queries]);
@@ -101,16 +102,16 @@ impl<'a, T: Real> Found<'a, T> {
     }
 
     /// Combines the parts. The sums are left in the memory of the first part.
-    pub(super) fn put_together(self, parts: usize) -> (State<T>, &'a [T]) {
-        let (queries, len) = (self.queries, self.found.len() / parts);
+    pub(super) fn combine(self, parts: usize) -> (State<T>, &'a [T]) {
+        let (queries, len) = (self.queries, self.partials.len() / parts);
         let width = (len - 2 * queries) / queries.max(1);
         let mut state = State::new();
-        for part in self.found.chunks_exact(len) {
+        for part in self.partials.chunks_exact(len) {
             for (maximum, &of_part) in state.maximum.iter_mut().zip(&part[..queries]) {
                 *maximum = if of_part > *maximum { of_part } else { *maximum };
             }
         }
-        let (first, others) = self.found.split_at_mut(len);
+        let (first, others) = self.partials.split_at_mut(len);
         for i in 0..queries {
             let factor = |maximum: T| (maximum - shift(state.maximum[i])).exp();
             let values = 2 * queries + i * width;
@@ -140,7 +141,7 @@ pub(super) fn parts(problem: &Problem) -> usize {
 }
 
 /// Numbers that are stored for a part.
-pub(super) fn found_len(problem: &Problem) -> usize {
+pub(super) fn partial_len(problem: &Problem) -> usize {
     let queries = problem.sizes.queries * problem.sizes.group();
     queries * (2 + row_width(problem.sizes.value_features))
 }
@@ -154,7 +155,7 @@ pub(super) fn workspace_lens(problem: &Problem) -> [usize; 5] {
 
 multiversion! {
     /// Scales the sums of each query by its factor, and adds rows of values times the query's weights.
-    fn gather<T: Real>(values: &[T], weights: &[T], factors: &[T], size: [usize; 3], sums: &mut [T]) {
+    fn add_weighted_values<T: Real>(values: &[T], weights: &[T], factors: &[T], size: [usize; 3], sums: &mut [T]) {
         let [count, _, width] = size;
         for (j, &factor) in factors.iter().enumerate() {
             for (k, sums) in sums[j * width..][..width].as_chunks_mut::<PANEL>().0.iter_mut().enumerate() {

@@ -12,7 +12,9 @@ use remat_ir::{DType, DotProductAttention};
 use super::few;
 use super::problem::{Elements, Problem, Rows, take};
 use super::products::Products;
-use super::tile::{COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
+use super::tile::{
+    COLUMNS, KEYS, PerQuery, QUERIES, QueryBlock, QueryGroup, RUN, Tile, row_width, transposed, write_row,
+};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::Unit;
 use crate::base::product::Float;
@@ -66,7 +68,7 @@ pub(super) struct State<T> {
 
 impl Kernel for Forward {
     fn scratch(&self, threads: usize) -> usize {
-        (self.found_len() + threads * self.workspace_len()) * self.dtype.wide().size()
+        (self.partials_len() + threads * self.workspace_len()) * self.dtype.wide().size()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -76,11 +78,13 @@ impl Kernel for Forward {
 
 impl Forward {
     /// Numbers that are stored for all parts of the keys, where there are few queries and several parts: some cache lines.
-    fn found_len(&self) -> usize {
+    fn partials_len(&self) -> usize {
         let sizes = &self.problem.sizes;
         match if self.has_few { few::parts(&self.problem) } else { 1 } {
             1 => 0,
-            parts => (sizes.batch * sizes.key_heads * parts * few::found_len(&self.problem)).next_multiple_of(COLUMNS),
+            parts => {
+                (sizes.batch * sizes.key_heads * parts * few::partial_len(&self.problem)).next_multiple_of(COLUMNS)
+            }
         }
     }
 
@@ -112,19 +116,19 @@ impl Forward {
         threads: &Threads,
     ) {
         let from = self.problem.elements::<D>(ins);
-        let [means, logsumexp] = outs else { return };
-        let (means, logsumexp) = (DisjointMut::new(means.slice_mut::<D>()), DisjointMut::new(logsumexp.slice_mut()));
+        let [out, logsumexp] = outs else { return };
+        let (out, logsumexp) = (DisjointMut::new(out.slice_mut::<D>()), DisjointMut::new(logsumexp.slice_mut()));
         let sizes = &self.problem.sizes;
         let heads = sizes.batch * sizes.key_heads;
         if self.has_few {
-            return self.run_few(&from, &means, &logsumexp, scratch, threads);
+            return self.run_few(&from, &out, &logsumexp, scratch, threads);
         }
-        let runs = Group::of_key_head(sizes, 0, 0).runs();
+        let runs = QueryGroup::of_key_head(sizes, 0, 0).runs();
         threads.for_each_with_scratch(heads * runs, scratch, |task, scratch| {
             // The last queries attend to the most keys, and come first.
             let (run, head) = (runs - 1 - task / heads, task % heads);
-            let group = Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
-            self.task(&group, run, &from, &means, &logsumexp, self.workspace(scratch));
+            let group = QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
+            self.task(&group, run, &from, &out, &logsumexp, self.workspace(scratch));
         });
     }
 
@@ -132,7 +136,7 @@ impl Forward {
     fn run_few<D: Float>(
         &self,
         from: &Elements<'_, D>,
-        means: &DisjointMut<'_, D>,
+        out: &DisjointMut<'_, D>,
         logsumexp: &DisjointMut<'_, D::Wide>,
         scratch: &mut [D::Wide],
         threads: &Threads,
@@ -140,10 +144,10 @@ impl Forward {
         let (problem, sizes) = (&self.problem, &self.problem.sizes);
         let (heads, parts, queries) =
             (sizes.batch * sizes.key_heads, few::parts(problem), sizes.queries * sizes.group());
-        let (found, scratch) = scratch.split_at_mut(self.found_len());
-        let len = few::found_len(problem);
-        let kept = DisjointMut::new(found);
-        let group = |head: usize| Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
+        let (partials, scratch) = scratch.split_at_mut(self.partials_len());
+        let len = few::partial_len(problem);
+        let stored = DisjointMut::new(partials);
+        let group = |head: usize| QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
         threads.for_each_with_scratch(heads * parts, scratch, |task, mut scratch| {
             let [query, sums, key, value, scores] = few::workspace_lens(problem).map(|len| take(&mut scratch, len));
             let mut space = few::Workspace { query, sums, rows: Rows { key, value }, scores };
@@ -151,16 +155,16 @@ impl Forward {
             let (block, keys) = (group.block(0), part * few::PART..(part + 1) * few::PART);
             let state = few::attend(problem, &group, block, keys, from, &mut space);
             if parts == 1 {
-                return self.write(&block, &state, space.sums, means, logsumexp);
+                return self.write(&block, &state, space.sums, out, logsumexp);
             }
             // SAFETY: each part of each group belongs to one task.
-            let found = unsafe { kept.slice(task * len, len) };
-            few::Found::new(found, queries).keep(&state, space.sums);
+            let partial = unsafe { stored.slice(task * len, len) };
+            few::PartialSoftmax::new(partial, queries).store(&state, space.sums);
         });
         if parts > 1 && len > 0 {
-            threads.for_each_chunk(&mut found[..heads * parts * len], parts * len, |head, found| {
-                let (state, sums) = few::Found::new(found, queries).put_together(parts);
-                self.write(&group(head).block(0), &state, sums, means, logsumexp);
+            threads.for_each_chunk(&mut partials[..heads * parts * len], parts * len, |head, partials| {
+                let (state, sums) = few::PartialSoftmax::new(partials, queries).combine(parts);
+                self.write(&group(head).block(0), &state, sums, out, logsumexp);
             });
         }
     }
@@ -168,10 +172,10 @@ impl Forward {
     /// Computes the results of a run of blocks of queries.
     fn task<D: Float>(
         &self,
-        group: &Group,
+        group: &QueryGroup,
         run: usize,
         from: &Elements<'_, D>,
-        means: &DisjointMut<'_, D>,
+        out: &DisjointMut<'_, D>,
         logsumexp: &DisjointMut<'_, D::Wide>,
         mut space: Workspace<'_, D::Wide>,
     ) {
@@ -195,7 +199,7 @@ impl Forward {
             for (i, block) in group.run(run).enumerate() {
                 let tile = tile(block);
                 problem.prefetch(group, keys.end, i, from);
-                if !problem.is_hidden(&tile, from) {
+                if !problem.is_fully_masked(&tile, from) {
                     if !std::mem::replace(&mut is_loaded, true) {
                         problem.load_for_products(group, keys.clone(), from, &mut space.products, &mut space.rows);
                     }
@@ -203,14 +207,14 @@ impl Forward {
                     problem.scores(&tile, from, &mut space.products, space.rows.key, query, space.scores);
                     exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut states[i]);
                     scale_columns(&mut sums[..value_features * QUERIES], &states[i].factor);
-                    space.products.gather(&tile, space.rows.value, value_features, space.scores, sums);
+                    space.products.add_to_queries(&tile, space.rows.value, value_features, space.scores, sums);
                 }
             }
         });
         for ((i, block), state) in group.run(run).enumerate().zip(&states) {
             let sums = &space.sums[i * value_len..][..value_features * QUERIES];
             transposed(sums, QUERIES, block.len, space.rows.value, row_width(value_features));
-            self.write(&block, state, space.rows.value, means, logsumexp);
+            self.write(&block, state, space.rows.value, out, logsumexp);
         }
     }
 
@@ -220,7 +224,7 @@ impl Forward {
         block: &QueryBlock,
         state: &State<D::Wide>,
         rows: &[D::Wide],
-        means: &DisjointMut<'_, D>,
+        out: &DisjointMut<'_, D>,
         logsumexp: &DisjointMut<'_, D::Wide>,
     ) {
         let sizes = &self.problem.sizes;
@@ -232,7 +236,7 @@ impl Forward {
             let (head, position) = block.query(i);
             let first = ((block.group.batch * sizes.queries + position) * sizes.heads + head) * features;
             // SAFETY: each query is in one block only, and has its own row.
-            let row = unsafe { means.slice(first, features) };
+            let row = unsafe { out.slice(first, features) };
             write_row(&rows[i * width..], factors[i], row);
             let row = (block.group.batch * sizes.heads + head) * sizes.queries + position;
             // SAFETY: as above.

@@ -15,7 +15,7 @@ mod few;
 mod forward;
 mod problem;
 mod products;
-mod score_gradients;
+mod score_cotangents;
 #[cfg(test)]
 mod tests;
 mod tile;

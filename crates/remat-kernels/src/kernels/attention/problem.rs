@@ -6,7 +6,7 @@ use remat_ir::{AttentionSizes, DotProductAttention};
 
 use super::products::Products;
 use super::tile::{
-    Group, KEYS, Offsets, QUERIES, QueryBlock, RUN, Tile, add_bias, any_score, copy_rows, hide_masked, row_width,
+    KEYS, Offsets, QUERIES, QueryBlock, QueryGroup, RUN, Tile, add_bias, any_score, apply_mask, copy_rows, row_width,
 };
 use crate::base::narrow::Unit;
 use crate::base::product::Float;
@@ -94,7 +94,7 @@ impl Problem {
     /// Copies a block of the keys and values that the queries of a group attend to.
     pub(super) fn load<D: Float>(
         &self,
-        group: &Group,
+        group: &QueryGroup,
         keys: Range<usize>,
         from: &Elements<'_, D>,
         to: &mut Rows<'_, D::Wide>,
@@ -108,7 +108,7 @@ impl Problem {
     /// As [`load`](Problem::load), as operands of products.
     pub(super) fn load_for_products<D: Float>(
         &self,
-        group: &Group,
+        group: &QueryGroup,
         keys: Range<usize>,
         from: &Elements<'_, D>,
         products: &mut Products<'_>,
@@ -120,7 +120,7 @@ impl Problem {
     }
 
     /// The offsets of the first features of keys and of values.
-    fn starts(&self, group: &Group, keys: Range<usize>) -> [[isize; KEYS]; 2] {
+    fn starts(&self, group: &QueryGroup, keys: Range<usize>) -> [[isize; KEYS]; 2] {
         let mut starts = [[0; KEYS]; 2];
         for (i, key) in keys.enumerate() {
             let index = [group.batch, key, group.key_head, 0];
@@ -131,7 +131,7 @@ impl Problem {
 
     /// Prefetches part `i` of [`RUN`] of the keys and values from `first` on, which are loaded next, into the second-level cache: a few
     /// rows with each tile, whose products hide the latency.
-    pub(super) fn prefetch<D>(&self, group: &Group, first: usize, i: usize, from: &Elements<'_, D>) {
+    pub(super) fn prefetch<D>(&self, group: &QueryGroup, first: usize, i: usize, from: &Elements<'_, D>) {
         const PART: usize = KEYS / RUN;
         for key in (first + i * PART..self.sizes.keys).take(PART) {
             let index = [group.batch, key, group.key_head, 0];
@@ -189,27 +189,27 @@ impl Problem {
         queries: &[D::Wide],
         scores: &mut [D::Wide],
     ) {
-        products.times(tile, keys, self.sizes.features, queries, scores);
+        products.dot_products(tile, keys, self.sizes.features, queries, scores);
         let factor = self.product_factor();
         if factor != D::Wide::ONE {
             scale(&mut scores[..tile.keys * QUERIES], factor);
         }
-        self.hide(tile, from, scores);
+        self.bias_and_mask(tile, from, scores);
     }
 
-    /// Adds the bias to the products of a tile, and makes them negative infinity where there is no weight.
-    pub(super) fn hide<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>, scores: &mut [D::Wide]) {
+    /// Adds the bias to the products of a tile, and sets them to negative infinity where the mask, or causality, hides the key.
+    pub(super) fn bias_and_mask<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>, scores: &mut [D::Wide]) {
         if let Some((_, offsets)) = &self.bias {
             add_bias(tile, from.bias, offsets, scores);
         }
         if let Some((_, offsets)) = &self.mask {
-            hide_masked(tile, from.mask, offsets, scores);
+            apply_mask(tile, from.mask, offsets, scores);
         }
-        tile.hide_later(scores);
+        tile.mask_causal(scores);
     }
 
     /// Whether no query of a tile attends to any of its keys, so that the tile is skipped.
-    pub(super) fn is_hidden<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>) -> bool {
+    pub(super) fn is_fully_masked<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>) -> bool {
         let mask = self.mask.as_ref();
         tile.keys == 0 || mask.is_some_and(|(_, offsets)| !any_score(tile, offsets, |offset| from.mask[offset]))
     }

@@ -95,7 +95,8 @@ impl<'a> Products<'a> {
         Products { narrow }
     }
 
-    /// Loads rows of keys or values that begin at `starts`, in the form for [`times`](Products::times) and [`gather`](Products::gather).
+    /// Loads rows of keys or values that begin at `starts`, in the form for [`dot_products`](Products::dot_products) and
+    /// [`add_to_queries`](Products::add_to_queries).
     pub(super) fn load_rows<D: Float>(
         &mut self,
         from: &[D],
@@ -111,8 +112,8 @@ impl<'a> Products<'a> {
         narrow.pack_rounded(features, Side::Left, positions, columns);
     }
 
-    /// Loads rows of queries that begin at `starts`, times a factor, in the form for [`scatter`](Products::scatter) and
-    /// [`times`](Products::times). On a unit the factor is 1.
+    /// Loads rows of queries that begin at `starts`, times a factor, in the form for [`add_to_keys`](Products::add_to_keys) and
+    /// [`dot_products`](Products::dot_products). On a unit the factor is 1.
     pub(super) fn load_columns<D: Float>(
         &mut self,
         from: &[D],
@@ -130,8 +131,8 @@ impl<'a> Products<'a> {
         narrow.pack_rounded(features, Side::Right, floats_mut(columns), floats_mut(rows));
     }
 
-    /// Brings rows of queries, or of cotangents of their results, into the form for [`scatter`](Products::scatter), and `columns` into the
-    /// form for [`times`](Products::times).
+    /// Brings rows of queries, or of cotangents of their results, into the form for [`add_to_keys`](Products::add_to_keys), and `columns`
+    /// into the form for [`dot_products`](Products::dot_products).
     pub(super) fn prepare_columns<T: Real>(&mut self, rows: &mut [T], features: usize, columns: &mut [T]) {
         match &mut self.narrow {
             Some(narrow) => {
@@ -142,8 +143,8 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Products of rows of keys (or values) and columns of queries, for a tile.
-    pub(super) fn times<T: Accumulator>(
+    /// The dot products of each key and each query of a tile, `K Q^T`; or of each value and each cotangent of a result, `V dO^T`.
+    pub(super) fn dot_products<T: Accumulator>(
         &mut self,
         tile: &Tile,
         rows: &[T],
@@ -167,8 +168,9 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Adds to features of queries, as columns, the sums of rows of keys (or values) with the weights of a tile.
-    pub(super) fn gather<T: Accumulator>(
+    /// Adds to features of queries, as columns, the sums of rows of keys or values with the weights of a tile: `P V` to the results, `dS K`
+    /// to `dQ`.
+    pub(super) fn add_to_queries<T: Accumulator>(
         &mut self,
         tile: &Tile,
         rows: &[T],
@@ -193,8 +195,8 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Adds to features of keys, as rows, the sums of rows of queries with the weights of a tile.
-    pub(super) fn scatter<T: Accumulator>(
+    /// Adds to features of keys, as rows, the sums of rows of queries with the weights of a tile: `dS^T Q` to `dK`, `P^T dO` to `dV`.
+    pub(super) fn add_to_keys<T: Accumulator>(
         &mut self,
         tile: &Tile,
         weights: &[T],

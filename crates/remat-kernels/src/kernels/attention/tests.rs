@@ -53,8 +53,8 @@ impl Case {
         let mask = (0..shape.iter().product()).map(|i: usize| {
             let (key, query, head) = (i % keys, i / keys % queries, i / keys / queries);
             // The tile of 64 queries and 64 keys is hidden, or else one element in five.
-            let is_hidden = (key / KEYS + query / QUERIES + head).is_multiple_of(2);
-            !is_hidden && !(key + 2 * query + head).is_multiple_of(5)
+            let is_fully_masked = (key / KEYS + query / QUERIES + head).is_multiple_of(2);
+            !is_fully_masked && !(key + 2 * query + head).is_multiple_of(5)
         });
         let mask = mask.collect();
         case.ins.pop();

@@ -62,7 +62,7 @@ impl Offsets {
 
 /// Queries that attend to the same keys: those of all heads that share a key head, with the heads of one position next to each other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
+pub(super) struct QueryGroup {
     pub(super) batch: usize,
     pub(super) key_head: usize,
     pub(super) first_head: usize,
@@ -71,16 +71,16 @@ pub(super) struct Group {
     pub(super) positions: usize,
 }
 
-impl Group {
+impl QueryGroup {
     /// The group of a key head.
-    pub(super) fn of_key_head(sizes: &AttentionSizes, batch: usize, key_head: usize) -> Group {
+    pub(super) fn of_key_head(sizes: &AttentionSizes, batch: usize, key_head: usize) -> QueryGroup {
         let heads = sizes.group();
-        Group { batch, key_head, first_head: key_head * heads, heads, positions: sizes.queries }
+        QueryGroup { batch, key_head, first_head: key_head * heads, heads, positions: sizes.queries }
     }
 
     /// The queries of one head.
-    pub(super) fn of_head(sizes: &AttentionSizes, batch: usize, head: usize) -> Group {
-        Group { batch, key_head: head / sizes.group(), first_head: head, heads: 1, positions: sizes.queries }
+    pub(super) fn of_head(sizes: &AttentionSizes, batch: usize, head: usize) -> QueryGroup {
+        QueryGroup { batch, key_head: head / sizes.group(), first_head: head, heads: 1, positions: sizes.queries }
     }
 
     /// The blocks of queries, in runs of [`RUN`].
@@ -105,7 +105,7 @@ impl Group {
 /// A block of the queries of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueryBlock {
-    pub(super) group: Group,
+    pub(super) group: QueryGroup,
     first: usize,
     pub(super) len: usize,
 }
@@ -162,15 +162,15 @@ pub(super) struct Tile {
     pub(super) first_key: usize,
     pub(super) keys: usize,
     /// Whether the attention is causal and some of the keys are later than some query.
-    is_cut: bool,
+    crosses_diagonal: bool,
 }
 
 impl Tile {
     /// The tile of the keys from `first_key` on, of `keys` in all. It has only the keys to which the queries attend.
     pub(super) fn new(queries: QueryBlock, first_key: usize, keys: usize, causal: bool) -> Tile {
         let keys = queries.visible(keys, causal).saturating_sub(first_key).min(KEYS);
-        let is_cut = causal && queries.len > 0 && first_key + keys > queries.query(0).1 + 1;
-        Tile { queries, first_key, keys, is_cut }
+        let crosses_diagonal = causal && queries.len > 0 && first_key + keys > queries.query(0).1 + 1;
+        Tile { queries, first_key, keys, crosses_diagonal }
     }
 
     /// How many of the keys of this tile query `i` attends to.
@@ -182,34 +182,34 @@ impl Tile {
     /// The parts of the tile that products compute: the whole tile, or one vector of columns after the other where the tile is cut.
     pub(super) fn strips(self) -> impl Iterator<Item = Strip> {
         let all = self.queries.columns();
-        let width = if self.is_cut { COLUMNS } else { all.max(1) };
+        let width = if self.crosses_diagonal { COLUMNS } else { all.max(1) };
         (0..all).step_by(width).map(move |column| {
-            let keys = if self.is_cut { self.limit(column + width - 1) } else { self.keys };
+            let keys = if self.crosses_diagonal { self.limit(column + width - 1) } else { self.keys };
             Strip { column, columns: width, keys }
         })
     }
 
     /// How many panels of keys the queries of a panel attend to.
     pub(super) fn panels_of_keys(&self, panel: usize) -> usize {
-        let keys = if self.is_cut { self.limit(panel * PANEL + PANEL - 1) } else { self.keys };
+        let keys = if self.crosses_diagonal { self.limit(panel * PANEL + PANEL - 1) } else { self.keys };
         keys.div_ceil(PANEL)
     }
 
     /// Sets scores to negative infinity where a key is later than the query.
-    pub(super) fn hide_later<T: Real>(&self, scores: &mut [T]) {
-        if self.is_cut {
+    pub(super) fn mask_causal<T: Real>(&self, scores: &mut [T]) {
+        if self.crosses_diagonal {
             let mut limits = [0; QUERIES];
             for (i, limit) in limits.iter_mut().enumerate().take(self.queries.columns()) {
                 *limit = self.limit(i) as i32;
             }
-            hide(&mut scores[..self.keys * QUERIES], &limits);
+            mask_from(&mut scores[..self.keys * QUERIES], &limits);
         }
     }
 }
 
 multiversion! {
     /// Sets scores to negative infinity in each column from a row on.
-    fn hide<T: Real>(scores: &mut [T], limits: &PerQuery<i32>) {
+    fn mask_from<T: Real>(scores: &mut [T], limits: &PerQuery<i32>) {
         for (key, row) in scores.as_chunks_mut::<QUERIES>().0.iter_mut().enumerate() {
             for (score, &limit) in row.iter_mut().zip(limits) {
                 *score = if (key as i32) < limit { *score } else { T::BOTTOM };
@@ -273,7 +273,7 @@ pub(super) fn add_bias<D: Float>(tile: &Tile, from: &[D], offsets: &Offsets, sco
 }
 
 /// Sets scores to negative infinity where the mask is false.
-pub(super) fn hide_masked<T: Real>(tile: &Tile, mask: &[bool], offsets: &Offsets, scores: &mut [T]) {
+pub(super) fn apply_mask<T: Real>(tile: &Tile, mask: &[bool], offsets: &Offsets, scores: &mut [T]) {
     for_each_score(tile, offsets, |offset, i| {
         if !mask[offset] {
             scores[i] = T::BOTTOM;

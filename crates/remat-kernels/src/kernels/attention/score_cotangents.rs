@@ -10,7 +10,7 @@ use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
 /// The operands of the cotangents of an attention.
-pub(super) struct Differentiated {
+pub(super) struct CotangentOperands {
     pub(super) problem: Problem,
     /// The index of the first operand that is not the attention's.
     rest: usize,
@@ -41,7 +41,7 @@ pub(super) struct Workspace<'a, T> {
 
 /// The operands and the sums of a block of queries.
 pub(super) struct Queries<'a, T> {
-    /// Queries, times their factor, and cotangents of the means, as columns.
+    /// Queries, times their factor, and cotangents of the results, as columns.
     query: &'a mut [T],
     cotangent: &'a mut [T],
     /// The same as rows.
@@ -55,11 +55,11 @@ pub(super) struct Queries<'a, T> {
     mean: PerQuery<T>,
 }
 
-impl Differentiated {
+impl CotangentOperands {
     /// Operands with these layouts, the first of which are the attention's.
-    pub(super) fn new(problem: Problem, layouts: &[Layout], rest: usize, has_logsumexp: bool) -> Differentiated {
+    pub(super) fn new(problem: Problem, layouts: &[Layout], rest: usize, has_logsumexp: bool) -> CotangentOperands {
         let offsets = |i: usize| Offsets::new(&layouts[rest + i]);
-        Differentiated {
+        CotangentOperands {
             problem,
             rest,
             out: offsets(0),
@@ -164,9 +164,9 @@ impl Differentiated {
         let problem = &self.problem;
         problem.scores(tile, &from.own, &mut space.products, space.rows.key, queries.query, space.weights);
         let features = problem.sizes.value_features;
-        space.products.times(tile, space.rows.value, features, queries.cotangent, space.d_scores);
+        space.products.dot_products(tile, space.rows.value, features, queries.cotangent, space.d_scores);
         let len = tile.keys * QUERIES;
-        differentiate(tile.queries.columns(), &mut space.weights[..len], &mut space.d_scores[..len], queries);
+        weights_and_cotangents(tile.queries.columns(), &mut space.weights[..len], &mut space.d_scores[..len], queries);
     }
 }
 
@@ -192,7 +192,7 @@ multiversion! {
 multiversion! {
     /// Replaces scores by weights, and cotangents of weights (`dP`) by those of scores: `dS = P * (dP - D)`, where `D` is the mean of `dP`
     /// by the weights. Where the weight is zero, so is `dS`, even if `dP` is NaN.
-    fn differentiate<T: Real>(columns: usize, scores: &mut [T], d_scores: &mut [T], queries: &Queries<'_, T>) {
+    fn weights_and_cotangents<T: Real>(columns: usize, scores: &mut [T], d_scores: &mut [T], queries: &Queries<'_, T>) {
         let rows = scores.as_chunks_mut::<QUERIES>().0.iter_mut().zip(d_scores.as_chunks_mut::<QUERIES>().0);
         for (scores, d_scores) in rows {
             let columns = scores[..columns].iter_mut().zip(&mut d_scores[..columns]);
