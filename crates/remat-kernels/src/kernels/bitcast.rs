@@ -9,7 +9,7 @@ use crate::threads::Threads;
 // A narrower dtype gets the low end first, as in the memory of little-endian CPUs, for which this engine is built.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The kernel of a bitcast of a row-major operand to a dtype of any width. It copies bytes, and never in place.
+/// The kernel of a bitcast of a row-major operand to a dtype of any width. In place nothing is copied.
 pub(crate) fn kernel(_op: &BitcastConvertType, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     Box::new(Bitcast { is_bool: ins[0].dtype == DType::Bool })
 }

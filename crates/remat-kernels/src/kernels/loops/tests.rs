@@ -1,6 +1,6 @@
 //! Loops over operands in all layouts, compared with the evaluator.
 
-use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Prim, Reduce, ReduceKind, Unary, eval_op};
+use remat_ir::{Array, Aval, Binary, Compare, ConvertElementType, DType, Prim, Reduce, ReduceKind, Unary, eval_op};
 
 use crate::interface::{Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
 use crate::test_support::{Stream, assert_same, elements, plain, run, threads, view, wild};
@@ -270,6 +270,27 @@ fn results_take_the_place_of_operands() {
             let ins: Vec<Array> = (0..3).map(|i| wild(dtype, &[size], i)).collect();
             assert_eq!(check_all(&spec, &ins), [(0, 0), (1, 0), (2, 0)]);
         }
+    }
+}
+
+#[test]
+fn bools_take_the_place_of_bools_only() {
+    let whole = |i, dtype| input(i, dtype, Full, Layout::contiguous(&[1000]));
+    for dtype in [DType::U8, DType::I8] {
+        let ins = [wild(dtype, &[1000], 1), wild(DType::Bool, &[1000], 2)];
+        let equations = vec![
+            equation(Compare::Lt, &[Operand(0), Operand(0)], DType::Bool, Full),
+            equation(Binary::Or, &[Equation(0), Operand(1)], DType::Bool, Full),
+        ];
+        let operands = vec![whole(0, dtype), whole(1, DType::Bool)];
+        let spec = LoopSpec { operands, equations, outs: vec![1], rows: 1000, columns: None, reduction: None };
+        assert_eq!(check_all(&spec, &ins), [(1, 0)], "{dtype}");
+
+        // The bytes of a bool are numbers, too.
+        let equations = vec![equation(ConvertElementType { dtype }, &[Operand(0)], dtype, Full)];
+        let operands = vec![whole(0, DType::Bool)];
+        let spec = LoopSpec { operands, equations, outs: vec![0], rows: 1000, columns: None, reduction: None };
+        assert_eq!(check_all(&spec, &ins[1..]), [(0, 0)], "{dtype}");
     }
 }
 

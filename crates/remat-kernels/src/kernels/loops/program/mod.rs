@@ -211,11 +211,14 @@ impl Program {
             if uses.count() != 1 || operand.offset != 0 || !operand.dims.is_contiguous() {
                 continue;
             }
+            let is_bool = spec.operands[operand.number].dtype == DType::Bool;
             let last_read = events.iter().rposition(|&event| reads(event, operand.input));
             for (k, out) in self.outs.iter().enumerate() {
                 let written = events.iter().position(|&event| writes(event, k));
                 let pair = (operand.input, k);
-                let fits = out.extent == operand.extent && out.dtype.size() == operand.width;
+                // Other bytes are no valid bools.
+                let is_valid = is_bool || out.dtype != DType::Bool;
+                let fits = is_valid && out.extent == operand.extent && out.dtype.size() == operand.width;
                 if fits && last_read <= written && !in_place.contains(&pair) {
                     in_place.push(pair);
                 }
