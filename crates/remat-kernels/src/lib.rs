@@ -1,6 +1,6 @@
 //! The kernels of the native engine: each computes one step of a compiled program over operands that are in memory.
 //!
-//! [`kernel`] returns the kernel of an operation, [`LoopSpec::kernel`] that of a chain of elementwise operations and reductions, and
+//! [`kernel`] returns the kernel of an operation, [`LoopSpec::kernel`] that of a fused loop of elementwise operations and reductions, and
 //! [`copy`] one that copies between layouts. Everything that can be decided when a program is compiled is decided then; a run allocates
 //! nothing. Not here: programs, schedules and memory plans, which belong to the engine (`remat-cpu`).
 //!

@@ -2,7 +2,7 @@
 
 use remat_ir::{DType, Element};
 
-use super::blocks::{Block, for_each_block};
+use super::rectangle::{Rectangle, for_each_rectangle};
 use super::strided::{Rows, StridedIter, TASK_BYTES};
 use super::transpose::{finish_stream, transpose};
 use crate::interface::with_word;
@@ -129,7 +129,7 @@ impl Transposition {
                 let mut rest = to.chunks_exact_mut(matrix);
                 self.outer.each(i * matrices..i * matrices + rest.len(), |[source, _]| {
                     if let Some(to) = rest.next() {
-                        self.block(from, start + source, &mut Block::whole(to, columns), false);
+                        self.rectangle(from, start + source, &mut Rectangle::whole(to, columns), false);
                     }
                 });
             });
@@ -141,8 +141,8 @@ impl Transposition {
         let mut rest = to.chunks_exact_mut(matrix);
         self.outer.each(0..self.outer.len(), |[source, _]| {
             if let Some(to) = rest.next() {
-                for_each_block(threads, to, columns, size, |mut block| {
-                    self.block(from, start + source, &mut block, stream);
+                for_each_rectangle(threads, to, columns, size, |mut rectangle| {
+                    self.rectangle(from, start + source, &mut rectangle, stream);
                     if stream {
                         finish_stream();
                     }
@@ -151,15 +151,15 @@ impl Transposition {
         });
     }
 
-    /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a cache line wide and high. Source and
+    /// Copies to one rectangle of a matrix whose first element comes from `start`, in tiles that are a cache line wide and high. Source and
     /// result are then both accessed a line at a time, even if lines evict each other from the cache.
-    fn block<W: Element>(&self, from: &[W], start: isize, block: &mut Block<'_, W>, stream: bool) {
+    fn rectangle<W: Element>(&self, from: &[W], start: isize, rectangle: &mut Rectangle<'_, W>, stream: bool) {
         let (row_stride, column_stride) = (self.rows.1, self.columns.stride[0]);
         let line = CACHE_LINE / size_of::<W>();
-        let start = start + block.rows.start as isize * row_stride;
-        let rows = block.rows.len();
+        let start = start + rectangle.rows.start as isize * row_stride;
+        let rows = rectangle.rows.len();
         let mut at = 0;
-        self.columns.each(block.columns.clone(), |[source, _], range| {
+        self.columns.each(rectangle.columns.clone(), |[source, _], range| {
             let source = start + source + range.start as isize * column_stride;
             for j in (0..range.len()).step_by(line) {
                 let columns = line.min(range.len() - j);
@@ -167,11 +167,11 @@ impl Transposition {
                     let tile = [line.min(rows - i), columns];
                     let source = source + i as isize * row_stride + j as isize * column_stride;
                     if row_stride == 1 {
-                        transpose(from, source, column_stride, block, [i, at + j], tile, stream);
+                        transpose(from, source, column_stride, rectangle, [i, at + j], tile, stream);
                         continue;
                     }
                     for k in 0..tile[0] {
-                        let to = &mut block.row(i + k)[at + j..][..columns];
+                        let to = &mut rectangle.row(i + k)[at + j..][..columns];
                         copy_row(from, source + k as isize * row_stride, column_stride, to);
                     }
                 }

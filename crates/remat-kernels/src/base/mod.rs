@@ -1,6 +1,5 @@
 //! Building blocks that kernels of several families share.
 
-pub(crate) mod blocks;
 pub(crate) mod cache;
 pub(crate) mod copy;
 pub(crate) mod disjoint;
@@ -10,6 +9,7 @@ pub(crate) mod narrow;
 pub(crate) mod pieces;
 pub(crate) mod precision;
 pub(crate) mod product;
+pub(crate) mod rectangle;
 pub(crate) mod scratch;
 pub(crate) mod strided;
 pub(crate) mod strided_store;

@@ -6,13 +6,14 @@ use std::sync::OnceLock;
 
 use remat_ir::{Error, ErrorKind, Result};
 
-/// The precision of f32 products, as `jax_default_matmul_precision` sets it for all products in JAX.
+/// The precision of all f32 products, which in JAX `jax_default_matmul_precision` sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Precision {
     /// f32 is multiplied as f32.
     Highest,
     /// On a CPU with a matrix unit, large products are sums of six products of bf16. They are as precise for numbers of usual magnitudes,
-    /// and less so if products are smaller than about 2^-108.
+    /// and less so if products are smaller than about 2^-108. Unlike JAX's `high` (three products), this adds up six; XLA calls it
+    /// `BF16_BF16_F32_X6`.
     High,
 }
 

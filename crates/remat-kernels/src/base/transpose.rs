@@ -9,8 +9,8 @@
 
 use remat_ir::Element;
 
-use super::blocks::Block;
 use super::copy::copy_row;
+use super::rectangle::Rectangle;
 use crate::simd::CACHE_LINE;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Instructions, Level};
@@ -18,7 +18,7 @@ use crate::simd::{Instructions, Level};
 /// Bytes of a register.
 const REGISTER: usize = 16;
 
-/// Copies `rows` by `columns` elements to a block from `row` and `column` on. Element `i, j` is read from `start + i + j * from_stride`.
+/// Copies `rows` by `columns` elements to a rectangle from `row` and `column` on. Element `i, j` is read from `start + i + j * from_stride`.
 /// With `stream`, aligned cache lines are written past the cache; the thread must call [`finish_stream`] before another thread may read
 /// them.
 #[inline(always)]
@@ -26,22 +26,22 @@ pub(crate) fn transpose<W: Element>(
     from: &[W],
     start: isize,
     from_stride: isize,
-    block: &mut Block<'_, W>,
+    rectangle: &mut Rectangle<'_, W>,
     [row, column]: [usize; 2],
     [rows, columns]: [usize; 2],
     stream: bool,
 ) {
     let n = REGISTER / size_of::<W>();
-    let stream = stream && block.is_aligned(column, CACHE_LINE);
+    let stream = stream && rectangle.is_aligned(column, CACHE_LINE);
     for i in (0..rows).step_by(n) {
         for j in (0..columns).step_by(n) {
             let source = start + i as isize + j as isize * from_stride;
             if i + n <= rows && j + n <= columns {
-                checked_square(from, source, from_stride, block, [row + i, column + j], stream);
+                checked_square(from, source, from_stride, rectangle, [row + i, column + j], stream);
                 continue;
             }
             for k in i..rows.min(i + n) {
-                let to = &mut block.row(row + k)[column + j..column + columns.min(j + n)];
+                let to = &mut rectangle.row(row + k)[column + j..column + columns.min(j + n)];
                 copy_row(from, start + k as isize + j as isize * from_stride, from_stride, to);
             }
         }
@@ -81,7 +81,7 @@ pub(crate) fn transpose_tile<W: Element>(
             }
         }
     }
-    let mut to = Block::whole(to, to_stride);
+    let mut to = Rectangle::whole(to, to_stride);
     for (i, j, rows, columns) in [(whole[0], 0, rows - whole[0], columns), (0, whole[1], whole[0], columns - whole[1])]
     {
         let start = (i + j * from_stride) as isize;
@@ -104,7 +104,7 @@ fn checked_square<W: Element>(
     from: &[W],
     start: isize,
     from_stride: isize,
-    block: &mut Block<'_, W>,
+    rectangle: &mut Rectangle<'_, W>,
     [row, column]: [usize; 2],
     stream: bool,
 ) {
@@ -113,8 +113,8 @@ fn checked_square<W: Element>(
     // The rows between the first and the last one lie between them in memory, so checking those two suffices.
     let inside = |first: isize| first >= 0 && first as usize + n <= from.len();
     assert!(inside(start) && inside(last));
-    let (to, to_stride) = block.square(row, column, n);
-    // SAFETY: all rows of the square are inside of `from` (checked) and of the block (checked by `square`); `stream` is only set for
+    let (to, to_stride) = rectangle.square(row, column, n);
+    // SAFETY: all rows of the square are inside of `from` (checked) and of the rectangle (checked by `square`); `stream` is only set for
     // aligned rows.
     unsafe {
         let from = from.as_ptr().offset(start);

@@ -9,7 +9,7 @@ use super::Layout;
 pub enum Extent {
     /// One per element of the loop.
     Full,
-    /// One per row.
+    /// One per row; in a loop that ends in reductions over arbitrary axes, one per result.
     Row,
 }
 
@@ -88,7 +88,7 @@ pub enum LoopSource {
     Literal(Literal),
 }
 
-/// An operation of a loop: elementwise, or a reduction of rows.
+/// An operation of a loop: elementwise, or a reduction of rows or over the axes of [`LoopSpec::reduction`].
 #[derive(Debug)]
 pub struct LoopEquation {
     /// The operation.

@@ -5,7 +5,7 @@
 
 use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
-use crate::base::blocks::{Block, for_each_block};
+use crate::base::rectangle::{Rectangle, for_each_rectangle};
 use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
 use crate::number::Number;
@@ -102,7 +102,7 @@ impl Scan {
                     }
                 } else {
                     for part in part.chunks_mut(matrix) {
-                        self.columns(&mut Block::whole(part, self.inner), combine);
+                        self.columns(&mut Rectangle::whole(part, self.inner), combine);
                     }
                 }
             });
@@ -110,12 +110,12 @@ impl Scan {
         }
         let columns = (task / self.n).max(1).next_multiple_of(64);
         for (i, part) in out.chunks_mut(matrix).enumerate() {
-            for_each_block(threads, part, self.inner, [self.n, columns], |mut block| {
+            for_each_rectangle(threads, part, self.inner, [self.n, columns], |mut rectangle| {
                 for (row, x) in x.iter().flat_map(|x| x[i * matrix..].chunks(self.inner)).enumerate().take(self.n) {
-                    let columns = block.columns.clone();
-                    block.row(row).copy_from_slice(&x[columns]);
+                    let columns = rectangle.columns.clone();
+                    rectangle.row(row).copy_from_slice(&x[columns]);
                 }
-                self.columns(&mut block, combine);
+                self.columns(&mut rectangle, combine);
             });
         }
     }
@@ -126,14 +126,18 @@ impl Scan {
         is_order || (!self.dtype.is_float() && self.kind != CumulativeKind::LogSumExp)
     }
 
-    /// Accumulates down, or up, the columns of a block.
-    fn columns<T: Number>(&self, block: &mut Block<'_, T>, combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy) {
-        let rows = block.rows.len();
-        for start in (0..block.columns.len()).step_by(COLUMNS) {
-            let columns = start..block.columns.len().min(start + COLUMNS);
+    /// Accumulates down, or up, the columns of a rectangle.
+    fn columns<T: Number>(
+        &self,
+        rectangle: &mut Rectangle<'_, T>,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+    ) {
+        let rows = rectangle.rows.len();
+        for start in (0..rectangle.columns.len()).step_by(COLUMNS) {
+            let columns = start..rectangle.columns.len().min(start + COLUMNS);
             let mut sums = [T::Wide::default(); COLUMNS];
             for step in 0..rows {
-                let row = &mut block.row(if self.reverse { rows - 1 - step } else { step })[columns.clone()];
+                let row = &mut rectangle.row(if self.reverse { rows - 1 - step } else { step })[columns.clone()];
                 if step == 0 {
                     for (sum, x) in sums.iter_mut().zip(row) {
                         *sum = x.widen();

@@ -12,8 +12,8 @@ use crate::number::Scalar;
 use crate::number::rounding::{Exact, Round};
 use crate::simd::{Level, multiversion, with_level_number};
 
-/// Elements of a block: enough vectors to keep a CPU with long latencies busy, and few enough to fit its registers.
-pub(crate) const BLOCK: usize = 64;
+/// Elements of an unrolled block: enough vectors to keep a CPU with long latencies busy, and few enough to fit its registers.
+pub(crate) const UNROLLED: usize = 64;
 
 /// A function of up to three elements; missing operands are `()`.
 pub(super) trait Function<A, B, C, D>: Copy {
@@ -379,12 +379,12 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
     // SAFETY: `ins` are those of a `TileFn`.
     let f = unsafe { F::new(ins) };
     let (a, b, c, out) = (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
-    let mut filled = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
-    let mut last = MaybeUninit::<[D; BLOCK]>::uninit();
-    let has_last = !n.is_multiple_of(BLOCK);
+    let mut filled = MaybeUninit::<([A; UNROLLED], [B; UNROLLED], [C; UNROLLED])>::uninit();
+    let mut last = MaybeUninit::<[D; UNROLLED]>::uninit();
+    let has_last = !n.is_multiple_of(UNROLLED);
     // The last block is computed first, while the operands are intact even if the output is one of them.
     let mut block = (a, b, c, last.as_mut_ptr().cast::<D>());
-    if has_last && n < BLOCK {
+    if has_last && n < UNROLLED {
         // SAFETY: the operands have `n` elements, which fit in a block, and zeros are valid elements of it.
         unsafe {
             let filled = filled.as_mut_ptr();
@@ -397,26 +397,26 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
         }
     } else if has_last {
         // SAFETY: the operands have `n` elements, and these are at least a block.
-        unsafe { (block.0, block.1, block.2) = (a.add(n - BLOCK), b.add(n - BLOCK), c.add(n - BLOCK)) };
+        unsafe { (block.0, block.1, block.2) = (a.add(n - UNROLLED), b.add(n - UNROLLED), c.add(n - UNROLLED)) };
     }
     let (mut from, mut count) = (block, 1);
     let mut is_last = has_last;
     loop {
         if !is_last {
-            (from, count) = ((a, b, c, out), n / BLOCK);
+            (from, count) = ((a, b, c, out), n / UNROLLED);
         }
-        for i in (0..count).map(|i| i * BLOCK) {
-            // SAFETY: `BLOCK` elements from `i` can be read from each operand and written to the output: those of the tile, or those of the
+        for i in (0..count).map(|i| i * UNROLLED) {
+            // SAFETY: `UNROLLED` elements from `i` can be read from each operand and written to the output: those of the tile, or those of the
             // last block, which has its own memory. A block is read before any of it is written, so the output may be an operand.
             unsafe {
-                let a = from.0.add(i).cast::<[A; BLOCK]>().read();
-                let b = from.1.add(i).cast::<[B; BLOCK]>().read();
-                let c = from.2.add(i).cast::<[C; BLOCK]>().read();
-                let mut results = [MaybeUninit::<D>::uninit(); BLOCK];
-                for j in 0..BLOCK {
+                let a = from.0.add(i).cast::<[A; UNROLLED]>().read();
+                let b = from.1.add(i).cast::<[B; UNROLLED]>().read();
+                let c = from.2.add(i).cast::<[C; UNROLLED]>().read();
+                let mut results = [MaybeUninit::<D>::uninit(); UNROLLED];
+                for j in 0..UNROLLED {
                     results[j].write(R::round(f.call(a[j], b[j], c[j])));
                 }
-                from.3.add(i).cast::<[MaybeUninit<D>; BLOCK]>().write(results);
+                from.3.add(i).cast::<[MaybeUninit<D>; UNROLLED]>().write(results);
             }
         }
         if !is_last {
@@ -426,10 +426,10 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
     }
     // SAFETY: the last block is computed if there is one: the last elements of the output, or all of them.
     unsafe {
-        if has_last && n < BLOCK {
+        if has_last && n < UNROLLED {
             out.copy_from_nonoverlapping(last.as_ptr().cast(), n);
         } else if has_last {
-            out.add(n - BLOCK).cast::<[D; BLOCK]>().write(last.assume_init());
+            out.add(n - UNROLLED).cast::<[D; UNROLLED]>().write(last.assume_init());
         }
     }
 }

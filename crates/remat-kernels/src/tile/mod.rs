@@ -1,8 +1,9 @@
 //! Tile functions: each computes one instruction of a fused loop for a few hundred to a few thousand elements in the first-level cache.
 //!
 //! A tile is in a *register*: memory for its elements, each stored as its [`register_type`]. f16 and bf16 are stored as f32 that are
-//! rounded to the dtype after each operation, so a chain of operations converts only at loads and stores. The functions compute bitwise
-//! what the evaluator computes, except for transcendental functions, whose accuracy [`math`] lists, and the order in which reductions add.
+//! rounded to the dtype after each operation, so operations in a row convert only at loads and stores. The functions compute bitwise
+//! what the evaluator computes, except for transcendental functions, whose accuracy [`math`](crate::number::math) lists, and the order in
+//! which reductions add.
 //!
 //! Whether a function exists for an operation and its dtypes, and which version suits this CPU, is decided once, when a program is
 //! compiled. A result does not depend on the position of its element in a tile or on other elements.
@@ -30,7 +31,7 @@ mod accuracy;
 mod tests;
 
 pub(crate) use crate::number::register_type;
-pub(crate) use loops::BLOCK;
+pub(crate) use loops::UNROLLED;
 pub(crate) use moves::{RepeatFn, SpreadFn, StridedFn, load, repeat, repeats, spread, store, strided};
 pub(crate) use reduce::{LANES, LanesFn, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows};
 

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::TILE;
-use crate::base::blocks::Block;
+use crate::base::rectangle::Rectangle;
 use crate::base::transpose;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Instructions;
@@ -29,7 +29,7 @@ pub(crate) fn transpose(level: Level) -> Transpose {
 unsafe fn squares(from: *const u32, to: *mut u32) {
     // SAFETY: as the caller promises.
     let (from, to) = unsafe { (std::slice::from_raw_parts(from, TILE), std::slice::from_raw_parts_mut(to, TILE)) };
-    transpose::transpose(from, 0, 16, &mut Block::whole(to, 16), [0, 0], [16, 16], false);
+    transpose::transpose(from, 0, 16, &mut Rectangle::whole(to, 16), [0, 0], [16, 16], false);
 }
 
 #[cfg(target_arch = "x86_64")]

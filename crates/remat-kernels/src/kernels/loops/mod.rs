@@ -1,4 +1,4 @@
-//! Fused loops: chains of elementwise operations, and reductions, computed tile by tile.
+//! Fused loops: elementwise operations and reductions, computed tile by tile.
 //!
 //! A loop is given as a [`LoopSpec`] and becomes a small program in which each instruction computes a whole tile, so that intermediate
 //! values never leave the first-level cache (as in MonetDB/X100's vectorised execution, Boncz et al. 2005). There is no code generation:

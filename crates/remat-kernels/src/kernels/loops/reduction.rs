@@ -30,7 +30,7 @@ use crate::tile::{self, LANES, LanesFn, RUN, ReduceFn, StridedFn, TileFn};
 /// A loop whose results are reductions.
 pub(super) struct Reduction {
     program: Program,
-    ends: Vec<End>,
+    reducers: Vec<Reducer>,
     offsets: Vec<OperandOffsets>,
     /// Elements before, along and after the reduced axes.
     outer: usize,
@@ -44,7 +44,7 @@ pub(super) struct Reduction {
 }
 
 /// One reduction.
-struct End {
+struct Reducer {
     /// The slot of its operand.
     value: usize,
     accumulate: TileFn,
@@ -104,9 +104,9 @@ impl Reduction {
             }
             layout.reshaped(shape)
         };
-        let ends: Vec<usize> = spec.outs.clone();
-        let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !ends.contains(e)).collect();
-        let wanted: Vec<LoopInput> = ends.iter().map(|&e| spec.equations[e].ins[0]).collect();
+        let reductions: Vec<usize> = spec.outs.clone();
+        let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !reductions.contains(e)).collect();
+        let wanted: Vec<LoopInput> = reductions.iter().map(|&e| spec.equations[e].ins[0]).collect();
         let section = |layout: &Layout| Some(whole(layout)?.permuted(&along));
         let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_along_inner)?;
         let offsets = program.operands().map(|number| {
@@ -123,15 +123,15 @@ impl Reduction {
             })
         });
         let offsets = offsets.collect::<Option<Vec<OperandOffsets>>>()?;
-        let ends = ends.iter().zip(slots).map(|(&e, value)| {
+        let reducers = reductions.iter().zip(slots).map(|(&e, value)| {
             let equation = &spec.equations[e];
             let Prim::Reduce(op) = &equation.op else { return None };
-            End::new(op.kind, equation.dtype, value)
+            Reducer::new(op.kind, equation.dtype, value)
         });
-        let ends = ends.collect::<Option<Vec<End>>>()?;
+        let reducers = reducers.collect::<Option<Vec<Reducer>>>()?;
         let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
         let fetches = program.fetches(outer * reduced * inner);
-        let mut this = Reduction { program, ends, offsets, outer, reduced, inner, together, segments: 1, fetches };
+        let mut this = Reduction { program, reducers, offsets, outer, reduced, inner, together, segments: 1, fetches };
         let (tasks, steps) = (outer * inner.div_ceil(TILE).max(1), reduced * inner.min(TILE));
         this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
         Some(this)
@@ -154,7 +154,7 @@ impl Reduction {
 
     /// The bytes that each thread needs for registers and accumulators.
     fn of_thread(&self) -> usize {
-        self.program.scratch() + self.ends.len() * self.accumulator()
+        self.program.scratch() + self.reducers.len() * self.accumulator()
     }
 
     /// The number of accumulators of one reduction: a tile of them, those of several positions, or lanes plus their reduction and that of
@@ -177,13 +177,13 @@ impl Reduction {
     }
 
     /// Whether the outputs serve as accumulators.
-    fn is_direct(&self, end: &End) -> bool {
-        self.segments == 1 && end.register == end.dtype
+    fn is_direct(&self, reducer: &Reducer) -> bool {
+        self.segments == 1 && reducer.register == reducer.dtype
     }
 
     /// The offset of the segments' results in the scratch memory, in bytes.
-    fn partial(&self, threads: usize, end: usize) -> usize {
-        threads * self.of_thread() + end * self.segments * accumulators(self.results())
+    fn partial(&self, threads: usize, reducer: usize) -> usize {
+        threads * self.of_thread() + reducer * self.segments * accumulators(self.results())
     }
 
     /// The number of pieces of work, each a segment of one tile of results.
@@ -240,9 +240,9 @@ impl Reduction {
         let width = if self.is_along_inner() { capacity.min(self.inner - start) } else { self.accumulators() };
         // SAFETY: the caller's promise is passed on; accumulators have room for a tile, or for lanes, each.
         unsafe {
-            let accumulator = |end: usize| accumulators.add(end * self.accumulator());
-            for (e, end) in self.ends.iter().enumerate() {
-                (end.fill)(width, accumulator(e), (&raw const end.identity).cast(), 0);
+            let accumulator = |reducer: usize| accumulators.add(reducer * self.accumulator());
+            for (e, reducer) in self.reducers.iter().enumerate() {
+                (reducer.fill)(width, accumulator(e), (&raw const reducer.identity).cast(), 0);
             }
             let set_bases = |reduced: usize| {
                 for (o, operand) in self.offsets.iter().enumerate() {
@@ -255,13 +255,17 @@ impl Reduction {
                 for reduced in part {
                     set_bases(reduced);
                     frame.run(Tile { start, len: width, row: 0, rows: 0 }, None);
-                    for (e, end) in self.ends.iter().enumerate() {
+                    for (e, reducer) in self.reducers.iter().enumerate() {
                         let sums = accumulator(e);
-                        (end.accumulate)(width, sums, &[sums.cast_const(), frame.value(end.value)]);
+                        (reducer.accumulate)(width, sums, &[sums.cast_const(), frame.value(reducer.value)]);
                     }
                 }
-                for (e, end) in self.ends.iter().enumerate() {
-                    std::ptr::copy_nonoverlapping(accumulator(e), to(e, first + start), width * end.register.size());
+                for (e, reducer) in self.reducers.iter().enumerate() {
+                    std::ptr::copy_nonoverlapping(
+                        accumulator(e),
+                        to(e, first + start),
+                        width * reducer.register.size(),
+                    );
                 }
                 return;
             }
@@ -273,28 +277,28 @@ impl Reduction {
                 let len = self.program.tile(start).min(until - start);
                 let next = (self.fetches && start + len < until).then_some(start + len);
                 frame.run(Tile { start, len, row: 0, rows: 0 }, next);
-                for (e, end) in self.ends.iter().enumerate() {
-                    let (sums, value, before) = (accumulator(e), frame.value(end.value), start - from);
+                for (e, reducer) in self.reducers.iter().enumerate() {
+                    let (sums, value, before) = (accumulator(e), frame.value(reducer.value), start - from);
                     match self.together {
-                        Some(_) => end.add_around(sums, width, before, len, value),
-                        None => end.add(sums, before, len, value),
+                        Some(_) => reducer.add_around(sums, width, before, len, value),
+                        None => reducer.add(sums, before, len, value),
                     }
                 }
                 start += len;
             }
-            for (e, end) in self.ends.iter().enumerate() {
+            for (e, reducer) in self.reducers.iter().enumerate() {
                 let results = match self.together {
-                    Some(positions) => end.halve(accumulator(e), positions, self.inner),
-                    None => end.finish(accumulator(e)),
+                    Some(positions) => reducer.halve(accumulator(e), positions, self.inner),
+                    None => reducer.finish(accumulator(e)),
                 };
-                std::ptr::copy_nonoverlapping(results, to(e, first), self.inner * end.register.size());
+                std::ptr::copy_nonoverlapping(results, to(e, first), self.inner * reducer.register.size());
             }
         }
     }
 
     /// Combines the segments of one reduction, rounds and stores.
-    fn combine(&self, end: &End, partial: DisjointMut<'_, u8>, out: &Target<'_>, threads: &Threads) {
-        let (results, width) = (self.results(), end.register.size());
+    fn combine(&self, reducer: &Reducer, partial: DisjointMut<'_, u8>, out: &Target<'_>, threads: &Threads) {
+        let (results, width) = (self.results(), reducer.register.size());
         threads.for_each(results.div_ceil(TASK), |task| {
             let from = task * TASK;
             let n = TASK.min(results - from);
@@ -303,18 +307,18 @@ impl Reduction {
             unsafe {
                 for segment in 1..self.segments {
                     let next = partial.at((segment * results + from) * width);
-                    (end.accumulate)(n, first, &[first.cast_const(), next.cast_const()]);
+                    (reducer.accumulate)(n, first, &[first.cast_const(), next.cast_const()]);
                 }
-                end.store(n, first, out.as_ptr().wrapping_add(from * end.dtype.size()));
+                reducer.store(n, first, out.as_ptr().wrapping_add(from * reducer.dtype.size()));
             }
         });
     }
 }
 
-impl End {
-    fn new(kind: ReduceKind, dtype: DType, value: usize) -> Option<End> {
+impl Reducer {
+    fn new(kind: ReduceKind, dtype: DType, value: usize) -> Option<Reducer> {
         let register = tile::register_type(dtype);
-        Some(End {
+        Some(Reducer {
             value,
             accumulate: tile::accumulate(kind, dtype)?,
             lanes: tile::accumulate_lanes(kind, dtype)?,
@@ -427,28 +431,30 @@ fn accumulators(results: usize) -> usize {
 impl Phase for Reduction {
     /// The scratch memory of a task, and the accumulators of all positions if they are rounded at the end.
     fn scratch(&self, kept: usize) -> usize {
-        let rounded = self.ends.iter().filter(|end| !self.is_direct(end)).count();
+        let rounded = self.reducers.iter().filter(|reducer| !self.is_direct(reducer)).count();
         self.of_thread() + rounded * accumulators(kept)
     }
 
     unsafe fn run(&self, _: &Space, kept: Range<usize>, scratch: &mut [u8], memory: &Memory<'_>) {
         let (of_task, results) = scratch.split_at_mut(self.of_thread());
         let results = DisjointMut::new(results);
-        let out =
-            |e: usize| memory.output(e, self.ends[e].dtype.size()).wrapping_add(kept.start * self.ends[e].dtype.size());
-        let result = |e: usize| match self.is_direct(&self.ends[e]) {
+        let out = |e: usize| {
+            memory.output(e, self.reducers[e].dtype.size()).wrapping_add(kept.start * self.reducers[e].dtype.size())
+        };
+        let result = |e: usize| match self.is_direct(&self.reducers[e]) {
             true => out(e),
             false => {
-                let before = self.ends[..e].iter().filter(|end| !self.is_direct(end)).count();
+                let before = self.reducers[..e].iter().filter(|reducer| !self.is_direct(reducer)).count();
                 results.at(before * accumulators(kept.len()))
             }
         };
-        let to = |e: usize, index: usize| result(e).wrapping_add((index - kept.start) * self.ends[e].register.size());
+        let to =
+            |e: usize, index: usize| result(e).wrapping_add((index - kept.start) * self.reducers[e].register.size());
         // SAFETY: promised by the caller. Without segments and without inner elements, a piece is a position.
         unsafe {
             self.task(kept.clone(), of_task, memory, &to);
-            for (e, end) in self.ends.iter().enumerate().filter(|(_, end)| !self.is_direct(end)) {
-                end.store(kept.len(), result(e), out(e));
+            for (e, reducer) in self.reducers.iter().enumerate().filter(|(_, reducer)| !self.is_direct(reducer)) {
+                reducer.store(kept.len(), result(e), out(e));
             }
         }
     }
@@ -456,10 +462,10 @@ impl Phase for Reduction {
 
 impl Kernel for Reduction {
     fn scratch(&self, threads: usize) -> usize {
-        if self.ends.iter().all(|end| self.is_direct(end)) {
+        if self.reducers.iter().all(|reducer| self.is_direct(reducer)) {
             return threads * self.of_thread();
         }
-        self.partial(threads, self.ends.len())
+        self.partial(threads, self.reducers.len())
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -473,9 +479,9 @@ impl Kernel for Reduction {
         let starts = |e: usize| partials.skip(self.partial(threads.count(), e) - partial);
         let outs = &*outs;
         let to = |e: usize, index: usize| {
-            let end = &self.ends[e];
-            let start = if self.is_direct(end) { outs[e].as_ptr() } else { starts(e).at(0) };
-            start.wrapping_add(index * end.register.size())
+            let reducer = &self.reducers[e];
+            let start = if self.is_direct(reducer) { outs[e].as_ptr() } else { starts(e).at(0) };
+            start.wrapping_add(index * reducer.register.size())
         };
         let (all, of_task) = (self.pieces(), self.of_task());
         threads.for_each_with_scratch(all.div_ceil(of_task), of_threads, |task, scratch| {
@@ -483,9 +489,9 @@ impl Kernel for Reduction {
             // of them.
             unsafe { self.task(task * of_task..all.min((task + 1) * of_task), scratch, &Memory::new(ins, outs), &to) }
         });
-        for (e, end) in self.ends.iter().enumerate() {
-            if !self.is_direct(end) {
-                self.combine(end, starts(e), &outs[e], threads);
+        for (e, reducer) in self.reducers.iter().enumerate() {
+            if !self.is_direct(reducer) {
+                self.combine(reducer, starts(e), &outs[e], threads);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Chains: several elementwise operations on f32 and bf16 in one pass over a tile.
 //!
 //! A tile function reads its operands from the first-level cache and writes its result there, which for an addition takes longer than the
-//! addition itself. A chain is a list of [`Step`]s with one value, which stays in CPU registers between steps: a few vectors of it take all
-//! steps before the next vectors do. Values that a later step reads again are stored to a tile on the way. So one function serves all
+//! addition itself. A chain is a list of [`ChainStep`]s with one value, which stays in CPU registers between steps: a few vectors of it take
+//! all steps before the next vectors do. Values that a later step reads again are stored to a tile on the way. So one function serves all
 //! chains, and dispatching a step takes little time compared with its vectors.
 //!
 //! Each step rounds like its operation on its own: a product and the sum after it are rounded twice, and a bf16 is an f32 that is rounded
@@ -23,8 +23,8 @@ const AHEAD: usize = 2048;
 
 /// One operation of a chain. Its numbers are slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Step {
-    pub(crate) op: Op,
+pub(crate) struct ChainStep {
+    pub(crate) op: ChainOp,
     /// The other operand: its kind and its slot.
     pub(crate) fetch: Fetch,
     pub(crate) input: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Step {
 
 /// The result of a step, given the value `x` and the other operand `y`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Op {
+pub(crate) enum ChainOp {
     /// `x`.
     Keep,
     /// `y`.
@@ -118,7 +118,7 @@ pub(crate) enum Store {
 /// `slots` has a pointer for each number in the steps, aligned to its elements and valid for `n` of them, or for one if a single element is
 /// fetched; bools are 0 or 1. Written memory overlaps read memory only if both have the same first element and elements of the same size,
 /// and no later step reads the old content.
-pub(crate) type ChainFn = unsafe fn(n: usize, steps: &[Step], slots: *const *mut u8);
+pub(crate) type ChainFn = unsafe fn(n: usize, steps: &[ChainStep], slots: *const *mut u8);
 
 /// The function that computes chains, if this CPU has vectors for it.
 pub(crate) fn function() -> Option<ChainFn> {
@@ -196,7 +196,7 @@ macro_rules! each {
 /// That of a [`ChainFn`], and the CPU has the instructions of the vectors.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn run<V: Vector>(n: usize, steps: &[Step], slots: *const *mut u8) {
+unsafe fn run<V: Vector>(n: usize, steps: &[ChainStep], slots: *const *mut u8) {
     let len = COUNT * V::LEN;
     let whole = n - n % len;
     // SAFETY: these are the elements up to `n`.
@@ -216,7 +216,7 @@ unsafe fn run<V: Vector>(n: usize, steps: &[Step], slots: *const *mut u8) {
 /// As for [`run`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &[Step], slots: *const *mut u8) {
+unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &[ChainStep], slots: *const *mut u8) {
     let len = V::LEN;
     // The number of elements left for a vector.
     let left = |i: usize| n.saturating_sub(i * len);
@@ -280,29 +280,29 @@ unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &
                 };
             }
             x = match step.op {
-                Op::Keep => x,
-                Op::Load => y,
-                Op::Neg => each!(_i, x => x.neg()),
-                Op::Sqrt => each!(_i, x => x.sqrt()),
-                Op::Add => each!(_i, x, y => x.add(y)),
-                Op::Sub => each!(_i, x, y => x.sub(y)),
-                Op::SubFrom => each!(_i, x, y => y.sub(x)),
-                Op::Mul => each!(_i, x, y => x.mul(y)),
-                Op::Div => each!(_i, x, y => x.div(y)),
-                Op::DivInto => each!(_i, x, y => y.div(x)),
-                Op::Max => each!(_i, x, y => x.max(y)),
-                Op::Min => each!(_i, x, y => x.min(y)),
-                Op::MaxPlain => each!(_i, x, y => x.max_plain(y)),
-                Op::MinPlain => each!(_i, x, y => x.min_plain(y)),
-                Op::IfTrue => select!(x, y => x, y),
-                Op::IfFalse => select!(x, y => y, x),
+                ChainOp::Keep => x,
+                ChainOp::Load => y,
+                ChainOp::Neg => each!(_i, x => x.neg()),
+                ChainOp::Sqrt => each!(_i, x => x.sqrt()),
+                ChainOp::Add => each!(_i, x, y => x.add(y)),
+                ChainOp::Sub => each!(_i, x, y => x.sub(y)),
+                ChainOp::SubFrom => each!(_i, x, y => y.sub(x)),
+                ChainOp::Mul => each!(_i, x, y => x.mul(y)),
+                ChainOp::Div => each!(_i, x, y => x.div(y)),
+                ChainOp::DivInto => each!(_i, x, y => y.div(x)),
+                ChainOp::Max => each!(_i, x, y => x.max(y)),
+                ChainOp::Min => each!(_i, x, y => x.min(y)),
+                ChainOp::MaxPlain => each!(_i, x, y => x.max_plain(y)),
+                ChainOp::MinPlain => each!(_i, x, y => x.min_plain(y)),
+                ChainOp::IfTrue => select!(x, y => x, y),
+                ChainOp::IfFalse => select!(x, y => y, x),
                 // The predicates that do not signal for quiet NaN. Of these only `Ne` is true for NaN.
-                Op::Lt => compare!(0x11),
-                Op::Le => compare!(0x12),
-                Op::Gt => compare!(0x1E),
-                Op::Ge => compare!(0x1D),
-                Op::Eq => compare!(0x00),
-                Op::Ne => compare!(0x04),
+                ChainOp::Lt => compare!(0x11),
+                ChainOp::Le => compare!(0x12),
+                ChainOp::Gt => compare!(0x1E),
+                ChainOp::Ge => compare!(0x1D),
+                ChainOp::Eq => compare!(0x00),
+                ChainOp::Ne => compare!(0x04),
             };
             match step.round {
                 Rounding::Exact => {}

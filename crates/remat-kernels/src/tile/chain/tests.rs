@@ -1,34 +1,34 @@
 //! Chains at every level of the CPU, compared with their steps applied to one element at a time.
 
-use super::{Fetch, Op, Rounding, Step, Store, function_at};
+use super::{ChainOp, ChainStep, Fetch, Rounding, Store, function_at};
 use crate::number::Number;
 use crate::number::rounding::{from_bf16, round_to_bf16, to_bf16};
 use crate::simd::Level;
 use remat_testkit::arrays::Stream;
 
-const OPS: [Op; 22] = [
-    Op::Keep,
-    Op::Load,
-    Op::Neg,
-    Op::Sqrt,
-    Op::Add,
-    Op::Sub,
-    Op::SubFrom,
-    Op::Mul,
-    Op::Div,
-    Op::DivInto,
-    Op::Max,
-    Op::Min,
-    Op::MaxPlain,
-    Op::MinPlain,
-    Op::IfTrue,
-    Op::IfFalse,
-    Op::Lt,
-    Op::Le,
-    Op::Gt,
-    Op::Ge,
-    Op::Eq,
-    Op::Ne,
+const OPS: [ChainOp; 22] = [
+    ChainOp::Keep,
+    ChainOp::Load,
+    ChainOp::Neg,
+    ChainOp::Sqrt,
+    ChainOp::Add,
+    ChainOp::Sub,
+    ChainOp::SubFrom,
+    ChainOp::Mul,
+    ChainOp::Div,
+    ChainOp::DivInto,
+    ChainOp::Max,
+    ChainOp::Min,
+    ChainOp::MaxPlain,
+    ChainOp::MinPlain,
+    ChainOp::IfTrue,
+    ChainOp::IfFalse,
+    ChainOp::Lt,
+    ChainOp::Le,
+    ChainOp::Gt,
+    ChainOp::Ge,
+    ChainOp::Eq,
+    ChainOp::Ne,
 ];
 const LENGTHS: [usize; 9] = [0, 1, 7, 8, 31, 64, 127, 128, 333];
 
@@ -55,7 +55,7 @@ fn number(stream: &mut Stream) -> f32 {
 }
 
 /// Applies a step to the value of element `i`.
-fn one(step: &Step, x: f32, memory: &mut Memory, i: usize) -> f32 {
+fn one(step: &ChainStep, x: f32, memory: &mut Memory, i: usize) -> f32 {
     let y = match step.fetch {
         Fetch::Nothing | Fetch::Itself => x,
         Fetch::Tile => memory.tile[i],
@@ -64,31 +64,31 @@ fn one(step: &Step, x: f32, memory: &mut Memory, i: usize) -> f32 {
         Fetch::OneBf16 => from_bf16(memory.narrow[0]),
     };
     let compared = match step.op {
-        Op::Lt => Some(x < y),
-        Op::Le => Some(x <= y),
-        Op::Gt => Some(x > y),
-        Op::Ge => Some(x >= y),
-        Op::Eq => Some(x == y),
-        Op::Ne => Some(x != y),
+        ChainOp::Lt => Some(x < y),
+        ChainOp::Le => Some(x <= y),
+        ChainOp::Gt => Some(x > y),
+        ChainOp::Ge => Some(x >= y),
+        ChainOp::Eq => Some(x == y),
+        ChainOp::Ne => Some(x != y),
         _ => None,
     };
     if let Some(compared) = compared {
         memory.bools[i] = compared.into();
     }
     let x = match step.op {
-        Op::Load => y,
-        Op::Neg => -x,
-        Op::Sqrt => x.sqrt(),
-        Op::Add => x + y,
-        Op::Sub => x - y,
-        Op::SubFrom => y - x,
-        Op::Mul => x * y,
-        Op::Div => x / y,
-        Op::DivInto => y / x,
-        Op::Max | Op::MaxPlain => Number::maximum(x, y),
-        Op::Min | Op::MinPlain => Number::minimum(x, y),
-        Op::IfTrue => [y, x][usize::from(memory.bools[i])],
-        Op::IfFalse => [x, y][usize::from(memory.bools[i])],
+        ChainOp::Load => y,
+        ChainOp::Neg => -x,
+        ChainOp::Sqrt => x.sqrt(),
+        ChainOp::Add => x + y,
+        ChainOp::Sub => x - y,
+        ChainOp::SubFrom => y - x,
+        ChainOp::Mul => x * y,
+        ChainOp::Div => x / y,
+        ChainOp::DivInto => y / x,
+        ChainOp::Max | ChainOp::MaxPlain => Number::maximum(x, y),
+        ChainOp::Min | ChainOp::MinPlain => Number::minimum(x, y),
+        ChainOp::IfTrue => [y, x][usize::from(memory.bools[i])],
+        ChainOp::IfFalse => [x, y][usize::from(memory.bools[i])],
         _ => x,
     };
     let x = if step.round == Rounding::Exact { x } else { round_to_bf16(x) };
@@ -112,7 +112,7 @@ fn of_numbers(memory: &Memory, n: usize) -> Memory {
     memory
 }
 
-fn check(steps: &[Step], level: Level, n: usize, stream: &mut Stream) {
+fn check(steps: &[ChainStep], level: Level, n: usize, stream: &mut Stream) {
     let Some(chain) = function_at(level) else { return };
     // Room for whole vectors after a value that is stored as a register.
     let room = n + 16;
@@ -141,10 +141,10 @@ fn check(steps: &[Step], level: Level, n: usize, stream: &mut Stream) {
     assert!(!is_whole || got.out[n..].iter().all(|&x| x == 7), "writes after {n} elements, {steps:?}");
 }
 
-fn step(op: Op, fetch: Fetch, round: Rounding, store: Store) -> Step {
+fn step(op: ChainOp, fetch: Fetch, round: Rounding, store: Store) -> ChainStep {
     let input = u32::from(matches!(fetch, Fetch::Bf16 | Fetch::OneBf16));
     let out = if store == Store::Bf16 { 4 } else { 3 };
-    Step { op, fetch, input, is_far: true, bools: 2, round, store, out }
+    ChainStep { op, fetch, input, is_far: true, bools: 2, round, store, out }
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn each_step_does_what_it_says() {
                         (Fetch::Bf16, Rounding::Bf16, Store::Bf16),
                     ] {
                         let is_bf16 = matches!(fetch, Fetch::Bf16 | Fetch::OneBf16 | Fetch::Itself);
-                        let plain = matches!(op, Op::MaxPlain | Op::MinPlain);
+                        let plain = matches!(op, ChainOp::MaxPlain | ChainOp::MinPlain);
                         if round == Rounding::Bf16 && !is_bf16 || plain {
                             continue;
                         }
-                        let load = step(Op::Load, load, Rounding::Exact, Store::Nothing);
+                        let load = step(ChainOp::Load, load, Rounding::Exact, Store::Nothing);
                         check(&[load, step(op, fetch, round, store)], level, n, &mut stream);
                     }
                 }
@@ -180,16 +180,16 @@ fn a_bound_that_is_plain_is_one_instruction() {
         let Some(chain) = function_at(level) else { continue };
         let x = [-0.0, 0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-45, -1e-45, 6.0, 7.0];
         for (op, bounds) in
-            [(Op::MaxPlain, [0.0, 1.0, -1.0, f32::NEG_INFINITY]), (Op::MinPlain, [-0.0, 6.0, -1.0, 1e30])]
+            [(ChainOp::MaxPlain, [0.0, 1.0, -1.0, f32::NEG_INFINITY]), (ChainOp::MinPlain, [-0.0, 6.0, -1.0, 1e30])]
         {
             for bound in bounds {
                 let (mut from, mut to, mut bound) = (x, x, [bound]);
                 let slots = [from.as_mut_ptr(), bound.as_mut_ptr(), to.as_mut_ptr()].map(|x| x.cast::<u8>());
-                let load = Step { out: 0, ..step(Op::Load, Fetch::Tile, Rounding::Exact, Store::Nothing) };
-                let limit = Step { input: 1, out: 2, ..step(op, Fetch::One, Rounding::Exact, Store::Tile) };
+                let load = ChainStep { out: 0, ..step(ChainOp::Load, Fetch::Tile, Rounding::Exact, Store::Nothing) };
+                let limit = ChainStep { input: 1, out: 2, ..step(op, Fetch::One, Rounding::Exact, Store::Tile) };
                 // SAFETY: there are as many elements of the first and the last slot.
                 unsafe { chain(x.len(), &[load, limit], slots.as_ptr()) };
-                let f: fn(f32, f32) -> f32 = if op == Op::MaxPlain { Number::maximum } else { Number::minimum };
+                let f: fn(f32, f32) -> f32 = if op == ChainOp::MaxPlain { Number::maximum } else { Number::minimum };
                 let expected = x.map(|x| f(x, bound[0]).to_bits());
                 assert_eq!(to.map(f32::to_bits), expected, "{level:?} {op:?} {bound:?}");
             }

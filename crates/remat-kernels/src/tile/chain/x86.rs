@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{ChainFn, Step, Vector, run};
+use super::{ChainFn, ChainStep, Vector, run};
 use crate::number::rounding::{from_bf16, to_bf16};
 use crate::simd::{Instructions, Level};
 
@@ -17,7 +17,7 @@ pub(super) fn function_at(level: Level) -> Option<ChainFn> {
 /// # Safety
 /// That of a [`ChainFn`].
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-unsafe fn avx2(n: usize, steps: &[Step], slots: *const *mut u8) {
+unsafe fn avx2(n: usize, steps: &[ChainStep], slots: *const *mut u8) {
     // SAFETY: promised by the caller.
     unsafe { run::<__m256>(n, steps, slots) }
 }
@@ -26,7 +26,7 @@ unsafe fn avx2(n: usize, steps: &[Step], slots: *const *mut u8) {
 /// That of a [`ChainFn`].
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
-unsafe fn avx512(n: usize, steps: &[Step], slots: *const *mut u8) {
+unsafe fn avx512(n: usize, steps: &[ChainStep], slots: *const *mut u8) {
     // SAFETY: promised by the caller.
     unsafe { run::<__m512>(n, steps, slots) }
 }

@@ -7,7 +7,7 @@ use super::{Instruction, Storage};
 use crate::interface::{Extent, LoopEquation, LoopInput, LoopSource};
 use crate::kernels::loops::dims::Dims;
 use crate::tile;
-use crate::tile::chain::{Fetch, Op, Rounding, Step, Store};
+use crate::tile::chain::{ChainOp, ChainStep, Fetch, Rounding, Store};
 
 /// The chain to which steps are added.
 pub(super) struct Open {
@@ -44,23 +44,23 @@ impl Builder<'_> {
         match &equation.op {
             Prim::Binary(op) => {
                 let (op, reversed, rounding) = match op {
-                    Binary::Add | Binary::AddAny => (Op::Add, Op::Add, rounding),
-                    Binary::Sub => (Op::Sub, Op::SubFrom, rounding),
-                    Binary::Mul => (Op::Mul, Op::Mul, rounding),
-                    Binary::Div => (Op::Div, Op::DivInto, rounding),
-                    Binary::Max => (Op::Max, Op::Max, Rounding::Exact),
-                    Binary::Min => (Op::Min, Op::Min, Rounding::Exact),
+                    Binary::Add | Binary::AddAny => (ChainOp::Add, ChainOp::Add, rounding),
+                    Binary::Sub => (ChainOp::Sub, ChainOp::SubFrom, rounding),
+                    Binary::Mul => (ChainOp::Mul, ChainOp::Mul, rounding),
+                    Binary::Div => (ChainOp::Div, ChainOp::DivInto, rounding),
+                    Binary::Max => (ChainOp::Max, ChainOp::Max, Rounding::Exact),
+                    Binary::Min => (ChainOp::Min, ChainOp::Min, Rounding::Exact),
                     _ => return None,
                 };
                 self.of_two([ins[0], ins[1]], extent, [op, reversed], rounding, None)?;
             }
             Prim::IntegerPow(op) if op.y == 2 => {
-                self.of_two([operand, operand], extent, [Op::Mul, Op::Mul], rounding, None)?;
+                self.of_two([operand, operand], extent, [ChainOp::Mul, ChainOp::Mul], rounding, None)?;
             }
             Prim::Unary(op) => {
                 let (op, rounding) = match op {
-                    Unary::Neg => (Op::Neg, Rounding::Exact),
-                    Unary::Sqrt => (Op::Sqrt, rounding),
+                    Unary::Neg => (ChainOp::Neg, Rounding::Exact),
+                    Unary::Sqrt => (ChainOp::Sqrt, rounding),
                     _ => return None,
                 };
                 self.begin(operand, extent)?;
@@ -69,14 +69,14 @@ impl Builder<'_> {
             Prim::ConvertElementType(_) => {
                 self.begin(operand, extent)?;
                 let rounds = dtype == DType::Bf16 && spec.dtype(operand) == DType::F32;
-                self.step(Op::Keep, NOTHING, if rounds { Rounding::AnyToBf16 } else { Rounding::Exact });
+                self.step(ChainOp::Keep, NOTHING, if rounds { Rounding::AnyToBf16 } else { Rounding::Exact });
             }
             Prim::Clamp(_) => {
-                let low = self.bound(ins[0], extent, f32::NEG_INFINITY, -0.0, [Op::Max, Op::MaxPlain])?;
-                let high = self.bound(ins[2], extent, f32::INFINITY, 0.0, [Op::Min, Op::MinPlain])?;
+                let low = self.bound(ins[0], extent, f32::NEG_INFINITY, -0.0, [ChainOp::Max, ChainOp::MaxPlain])?;
+                let high = self.bound(ins[2], extent, f32::INFINITY, 0.0, [ChainOp::Min, ChainOp::MinPlain])?;
                 self.begin(ins[1], extent)?;
                 if low.is_none() && high.is_none() {
-                    self.step(Op::Keep, NOTHING, Rounding::Exact);
+                    self.step(ChainOp::Keep, NOTHING, Rounding::Exact);
                 }
                 for (op, other) in [low, high].into_iter().flatten() {
                     self.step(op, other, Rounding::Exact);
@@ -84,12 +84,12 @@ impl Builder<'_> {
             }
             Prim::Compare(op) => {
                 let (op, reversed) = match op {
-                    Compare::Eq => (Op::Eq, Op::Eq),
-                    Compare::Ne => (Op::Ne, Op::Ne),
-                    Compare::Lt => (Op::Lt, Op::Gt),
-                    Compare::Le => (Op::Le, Op::Ge),
-                    Compare::Gt => (Op::Gt, Op::Lt),
-                    Compare::Ge => (Op::Ge, Op::Le),
+                    Compare::Eq => (ChainOp::Eq, ChainOp::Eq),
+                    Compare::Ne => (ChainOp::Ne, ChainOp::Ne),
+                    Compare::Lt => (ChainOp::Lt, ChainOp::Gt),
+                    Compare::Le => (ChainOp::Le, ChainOp::Ge),
+                    Compare::Gt => (ChainOp::Gt, ChainOp::Lt),
+                    Compare::Ge => (ChainOp::Ge, ChainOp::Le),
                 };
                 let bools = self.result(number, tile::register_type(dtype));
                 self.of_two([ins[0], ins[1]], extent, [op, reversed], Rounding::Exact, Some(bools))?;
@@ -99,7 +99,13 @@ impl Builder<'_> {
             }
             Prim::SelectN(_) if spec.dtype(ins[0]) == DType::Bool && ins.len() == 3 => {
                 let bools = self.read(ins[0], extent)?;
-                self.of_two([ins[2], ins[1]], extent, [Op::IfTrue, Op::IfFalse], Rounding::Exact, Some(bools))?;
+                self.of_two(
+                    [ins[2], ins[1]],
+                    extent,
+                    [ChainOp::IfTrue, ChainOp::IfFalse],
+                    Rounding::Exact,
+                    Some(bools),
+                )?;
             }
             _ => return None,
         }
@@ -167,8 +173,8 @@ impl Builder<'_> {
         }
     }
 
-    fn step(&mut self, op: Op, other: Other, round: Rounding) {
-        self.program.steps.push(Step {
+    fn step(&mut self, op: ChainOp, other: Other, round: Rounding) {
+        self.program.steps.push(ChainStep {
             op,
             fetch: other.fetch,
             input: other.slot as u32,
@@ -185,7 +191,7 @@ impl Builder<'_> {
         &mut self,
         ins: [LoopInput; 2],
         extent: Extent,
-        [op, reversed]: [Op; 2],
+        [op, reversed]: [ChainOp; 2],
         rounding: Rounding,
         bools: Option<usize>,
     ) -> Option<()> {
@@ -210,8 +216,8 @@ impl Builder<'_> {
         extent: Extent,
         nothing: f32,
         zero: f32,
-        [op, plain]: [Op; 2],
-    ) -> Option<Option<(Op, Other)>> {
+        [op, plain]: [ChainOp; 2],
+    ) -> Option<Option<(ChainOp, Other)>> {
         let number = match bound {
             LoopInput::Operand(i) => match self.spec.operands[i].source {
                 LoopSource::Literal(literal) => literal.as_f64() as f32,
@@ -254,7 +260,7 @@ impl Builder<'_> {
         }
         let first = self.program.steps.len();
         self.open.get_or_insert(Open { first, extent, value: x }).value = x;
-        self.step(Op::Load, other, Rounding::Exact);
+        self.step(ChainOp::Load, other, Rounding::Exact);
         Some(())
     }
 

@@ -20,7 +20,7 @@ use smallvec::{SmallVec, smallvec};
 use super::dims::Dims;
 use crate::interface::Layout;
 use crate::interface::{Extent, LoopInput, LoopSource, LoopSpec};
-use crate::tile::chain::{ChainFn, Fetch, Op, Step, Store};
+use crate::tile::chain::{ChainFn, ChainOp, ChainStep, Fetch, Store};
 use crate::tile::{Immediate, ReduceFn, RepeatFn, SpreadFn, StridedFn, TileFn};
 
 use builder::Builder;
@@ -35,7 +35,7 @@ pub(super) struct Program {
     /// The operands of all instructions, one after the other.
     args: Vec<usize>,
     /// The steps of all chains, one after the other.
-    steps: Vec<Step>,
+    steps: Vec<ChainStep>,
     /// The function that computes chains, if this CPU has one.
     chain: Option<ChainFn>,
     immediates: Vec<Immediate>,
@@ -290,7 +290,7 @@ impl Program {
 #[derive(Clone, Copy)]
 enum Event<'a> {
     Instruction(&'a Instruction),
-    Step(&'a Step),
+    Step(&'a ChainStep),
 }
 
 impl<'a> Event<'a> {
@@ -305,7 +305,9 @@ impl<'a> Event<'a> {
             ) => Some(*out),
             Event::Instruction(Instruction::Chain { .. }) => None,
             Event::Step(step) => match (step.op, step.store) {
-                (Op::Lt | Op::Le | Op::Gt | Op::Ge | Op::Eq | Op::Ne, _) => Some(step.bools as usize),
+                (ChainOp::Lt | ChainOp::Le | ChainOp::Gt | ChainOp::Ge | ChainOp::Eq | ChainOp::Ne, _) => {
+                    Some(step.bools as usize)
+                }
                 (_, Store::Nothing) => None,
                 _ => Some(step.out as usize),
             },
@@ -322,7 +324,7 @@ impl<'a> Event<'a> {
             }
             Event::Step(step) => {
                 let reads = !matches!(step.fetch, Fetch::Nothing | Fetch::Itself);
-                let selects = matches!(step.op, Op::IfTrue | Op::IfFalse);
+                let selects = matches!(step.op, ChainOp::IfTrue | ChainOp::IfFalse);
                 let ins = [(reads, step.input), (selects, step.bools)];
                 ins.into_iter().filter_map(|(is_read, slot)| is_read.then_some(slot as usize)).collect()
             }

@@ -89,7 +89,7 @@ impl Program {
         if let Some(run) = self.run {
             // A multiple of the block of tile functions, if possible.
             let even = run.div_ceil(run.div_ceil(self.capacity));
-            self.capacity = self.capacity.min(even.next_multiple_of(tile::BLOCK));
+            self.capacity = self.capacity.min(even.next_multiple_of(tile::UNROLLED));
         }
         let (full_bytes, row_bytes) = (register_bytes(self.capacity, width), register_bytes(self.row_capacity, width));
         for (slot, register) in self.slots.iter_mut().zip(registers) {

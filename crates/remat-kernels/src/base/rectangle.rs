@@ -10,7 +10,7 @@ use super::disjoint::DisjointMut;
 use crate::threads::Threads;
 
 /// Exclusive access to a rectangle of a matrix.
-pub(crate) struct Block<'a, T> {
+pub(crate) struct Rectangle<'a, T> {
     /// The first element of the rectangle.
     first: *mut T,
     /// The distance between rows.
@@ -22,11 +22,11 @@ pub(crate) struct Block<'a, T> {
     elements: PhantomData<&'a mut [T]>,
 }
 
-impl<'a, T> Block<'a, T> {
+impl<'a, T> Rectangle<'a, T> {
     /// The rectangle of a whole matrix with this many columns.
-    pub(crate) fn whole(matrix: &'a mut [T], columns: usize) -> Block<'a, T> {
+    pub(crate) fn whole(matrix: &'a mut [T], columns: usize) -> Rectangle<'a, T> {
         let rows = 0..matrix.len().checked_div(columns).unwrap_or(0);
-        Block { first: matrix.as_mut_ptr(), stride: columns, rows, columns: 0..columns, elements: PhantomData }
+        Rectangle { first: matrix.as_mut_ptr(), stride: columns, rows, columns: 0..columns, elements: PhantomData }
     }
 
     /// The elements of row `i` of the rectangle.
@@ -53,13 +53,13 @@ impl<'a, T> Block<'a, T> {
     }
 }
 
-/// Calls `f` for every block of at most `size` rows and columns of a matrix, in any order, on any thread.
-pub(crate) fn for_each_block<T: Send>(
+/// Calls `f` for every rectangle of at most `size` rows and columns of a matrix, in any order, on any thread.
+pub(crate) fn for_each_rectangle<T: Send>(
     threads: &Threads,
     matrix: &mut [T],
     columns: usize,
     size: [usize; 2],
-    f: impl Fn(Block<'_, T>) + Send + Sync,
+    f: impl Fn(Rectangle<'_, T>) + Send + Sync,
 ) {
     let rows = matrix.len().checked_div(columns).unwrap_or(0);
     let size = size.map(|size| size.max(1));
@@ -67,10 +67,10 @@ pub(crate) fn for_each_block<T: Send>(
     let matrix = DisjointMut::new(matrix);
     threads.for_each(rows.div_ceil(size[0]) * across, |task| {
         let (i, j) = (task / across * size[0], task % across * size[1]);
-        let (rows, columns_of_block) = (i..rows.min(i + size[0]), j..columns.min(j + size[1]));
+        let (rows, columns_of_rectangle) = (i..rows.min(i + size[0]), j..columns.min(j + size[1]));
         let first = matrix.at(i * columns + j);
         // The ranges of tasks do not overlap, and each task runs once, while the matrix is borrowed here.
-        f(Block { first, stride: columns, rows, columns: columns_of_block, elements: PhantomData });
+        f(Rectangle { first, stride: columns, rows, columns: columns_of_rectangle, elements: PhantomData });
     });
 }
 
@@ -80,16 +80,16 @@ mod tests {
     use crate::test_support::threads;
 
     #[test]
-    fn blocks_cover_a_matrix_once() {
+    fn rectangles_cover_a_matrix_once() {
         for count in [1, 2, 3] {
             for (rows, columns, size) in
                 [(7, 5, [2, 3]), (1, 9, [4, 4]), (6, 4, [6, 1]), (3, 0, [1, 1]), (0, 3, [0, 0])]
             {
                 let mut matrix = vec![0usize; rows * columns];
-                for_each_block(&threads(count), &mut matrix, columns, size, |mut block| {
-                    for i in 0..block.rows.len() {
-                        let first = (block.rows.start + i) * columns + block.columns.start;
-                        for (j, x) in block.row(i).iter_mut().enumerate() {
+                for_each_rectangle(&threads(count), &mut matrix, columns, size, |mut rectangle| {
+                    for i in 0..rectangle.rows.len() {
+                        let first = (rectangle.rows.start + i) * columns + rectangle.columns.start;
+                        for (j, x) in rectangle.row(i).iter_mut().enumerate() {
                             *x += first + j + 1;
                         }
                     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "i < self.rows.len()")]
-    fn a_block_ends_with_its_last_row() {
-        Block::whole(&mut [1, 2, 3, 4], 2).row(2);
+    fn a_rectangle_ends_with_its_last_row() {
+        Rectangle::whole(&mut [1, 2, 3, 4], 2).row(2);
     }
 }
