@@ -63,7 +63,7 @@ fn row_of<T>(pointers: &[*const T; POINTERS], row: usize, i: usize) -> *const T 
 /// the products, or adds them. If `PACKED`, both operands are panels: the left one of `PANEL` rows, the right one of `N` vectors.
 ///
 /// # Safety
-/// As [`StridedFn`](super::StridedFn); the function into which this is inlined is compiled for the instructions of the vector.
+/// As [`StridedFn`](super::micro::StridedFn); the function into which this is inlined is compiled for the instructions of the vector.
 #[inline(always)]
 pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const PANEL: usize, const PACKED: bool>(
     [columns, positions]: [usize; 2],

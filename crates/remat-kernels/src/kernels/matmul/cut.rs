@@ -4,48 +4,50 @@ use super::operands::block_len;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::base::{cache, scratch};
 
-/// The contracted dimension is taken in parts of this length at most.
+/// The contracted dimension is taken in parts of this length at most. (Parts of 256 to 512 positions measured the same, longer ones within
+/// 1 %: docs/EXPERIMENTS.md, "Micro-kernels of our own".)
 pub(super) const PART: usize = 512;
 
 /// Parts of the contracted dimension are a multiple of this.
 const PART_MULTIPLE: usize = 8;
 
-/// Elements of a strip that all threads share, so that it stays in the last level of the cache.
+/// Elements of a strip that all threads share, so that it stays in the last level of the cache: 4 MiB of f32.
 const STRIP: usize = 1 << 20;
 
 /// Most columns of such a strip. With more columns, threads wait less often for each other; with fewer, the part of the contracted
-/// dimension for which products are written once is longer.
+/// dimension for which products are written once is longer. (1024 columns took 0.97 of the time of 512, and 2048 gained nothing:
+/// docs/EXPERIMENTS.md, "Micro-kernels of our own".)
 const STRIP_COLUMNS: usize = 1024;
 
 /// Most rows of a tile with its own strips. A panel is used once for each block of them.
 const TILE_ROWS: usize = 512;
 
-/// Most columns of such a tile.
+/// Most columns of such a tile. A part of its strip is then at most 512 KiB of f32.
 const TILE_COLUMNS: usize = 256;
 
 /// Rows of the left operand that are packed at a time where the second-level cache is small. They stay there, and each panel of the right
-/// operand comes into it once for all of them.
+/// operand comes into it once for all of them: 96 KiB of f32. They are whole panels of every micro-kernel (4, 6, 8 or 12 rows).
 const BLOCK_ROWS: usize = 48;
 
 /// How many such blocks are packed at a time, for elements of this size: two where they take at most two thirds of the second-level cache,
-/// else one.
+/// else one. (Measured in docs/EXPERIMENTS.md, "The next panel of products of several parts".)
 fn blocks_in_cache(cache: usize, element: usize) -> usize {
     (cache / (3 * BLOCK_ROWS * PART * element)).clamp(1, 2)
 }
 
 /// Whether a block of the left operand and a panel of the right one, of these bytes, fit the second-level cache together with the next
-/// ones.
+/// ones. (Measured in docs/EXPERIMENTS.md, "Packing of f32 panels".)
 fn fits_with_next(cache: usize, [block, panel]: [usize; 2]) -> bool {
     2 * (block + panel) <= cache
 }
 
-/// Most rows of a tile that shares its strips.
+/// Most rows of a tile that shares its strips: two such blocks, the most that are packed at a time.
 const SHARED_ROWS: usize = 96;
 
 /// Fewest tiles of such a strip.
 const SHARED_TILES: usize = 8;
 
-/// Fewest multiplications of a task.
+/// Fewest multiplications of a task: some ten microseconds of a thread with AVX-512, so that handing it out costs little in comparison.
 const TASK: usize = 1 << 20;
 
 /// Fewest multiplications for which it is worth that threads wait for each other.
