@@ -3,10 +3,10 @@
 // The modules are private to the engine, which is therefore not used but included; their tests include some of them too.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::duplicate_mod)]
 
+#[path = "../src/align.rs"]
+mod align;
 #[path = "../src/ids.rs"]
 mod ids;
-#[path = "../src/memory.rs"]
-mod memory;
 #[path = "../src/schedule/models.rs"]
 mod models;
 #[path = "../src/plan/mod.rs"]

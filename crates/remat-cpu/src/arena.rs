@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use remat_ir::{Aval, DType, Data, Element, Error, ErrorKind, Result, with_dtype};
 
-use crate::memory::ALIGNMENT;
+use crate::align::ALIGNMENT;
 
 /// The alignment of every block of the system's allocator. Larger alignments take a slower path in the allocator, which also clears pages
 /// that the kernel has cleared already.
@@ -39,14 +39,14 @@ impl Arena {
         Ok(Arena { block, bytes })
     }
 
-    /// The bytes of the block of an arena of `bytes` bytes.
-    pub(crate) fn block(bytes: usize) -> usize {
+    /// The bytes that an arena of `bytes` bytes allocates.
+    pub(crate) fn allocated_bytes(bytes: usize) -> usize {
         if bytes == 0 { 0 } else { bytes.saturating_add(ALIGNMENT - NATURAL) }
     }
 
     /// That block, if there is one.
     fn layout(bytes: usize) -> Option<std::result::Result<Layout, LayoutError>> {
-        (bytes > 0).then(|| Layout::from_size_align(Arena::block(bytes), NATURAL))
+        (bytes > 0).then(|| Layout::from_size_align(Arena::allocated_bytes(bytes), NATURAL))
     }
 
     /// How many bytes it has.
@@ -153,7 +153,7 @@ pub(crate) fn start_mut(data: &mut Data) -> *mut u8 {
 }
 
 fn refused(bytes: usize) -> Error {
-    Error::new(ErrorKind::Shape, "run", format!("there is no memory for {bytes} bytes of temporaries"))
+    Error::new(ErrorKind::Memory, "run", format!("there is no memory for {bytes} bytes"))
 }
 
 #[cfg(test)]
@@ -167,7 +167,8 @@ mod tests {
     fn what_cannot_be_had_is_an_error() {
         for bytes in [1 << 60, usize::MAX] {
             let error = Arena::new(bytes).map(|_| ()).unwrap_err();
-            assert_eq!(error.to_string(), format!("run: there is no memory for {bytes} bytes of temporaries"));
+            assert_eq!(error.kind(), ErrorKind::Memory);
+            assert_eq!(error.to_string(), format!("run: there is no memory for {bytes} bytes"));
         }
         assert!(elements(&Aval::new(DType::F64, [1 << 60])).is_err());
         assert!(Arena::new(0).is_ok());
@@ -195,7 +196,7 @@ mod tests {
             let start = arena.start();
             assert_eq!(start.addr() % ALIGNMENT, 0);
             let end = start.addr() + bytes;
-            assert!(end <= arena.block.addr().get() + Arena::block(bytes));
+            assert!(end <= arena.block.addr().get() + Arena::allocated_bytes(bytes));
             // SAFETY: the arena has this many bytes, which are all initialised.
             assert!((0..bytes).all(|i| unsafe { start.add(i).read() } == 0));
         }

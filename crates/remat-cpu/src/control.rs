@@ -12,9 +12,9 @@ use remat_ir::{
 };
 use remat_kernels::{Kernel, Source, Target, Threads};
 
+use crate::align::aligned;
 use crate::compile::{Caller, compile};
 use crate::ids::{ArgId, OutId, ResultId};
-use crate::memory::aligned;
 use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The kernel of a loop or a branch.
@@ -93,7 +93,7 @@ impl Body {
     /// Runs the body.
     ///
     /// # Safety
-    /// `scratch` has [`Body::scratch`] bytes; else as for [`CompiledProgram::run`], with the addresses that `ins` and `outs` give.
+    /// `scratch` has [`Body::scratch`] bytes, initialised and aligned to a cache line; else as for [`CompiledProgram::run`], with the addresses that `ins` and `outs` give.
     unsafe fn run(
         &self,
         scratch: *mut u8,

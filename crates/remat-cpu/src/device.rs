@@ -132,17 +132,17 @@ pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 impl Cpu {
     /// Compiles a program. Its errors start with this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
-        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), usize::MAX)
+        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), None)
     }
 
     /// As [`Cpu::compile_for`], for a program that shares its memory between runs with others. A run frees its arena afterwards if it is
-    /// larger than `most_kept` bytes.
+    /// larger than `most_kept` bytes, the limit of single operations.
     pub(crate) fn compile_sharing(
         &self,
         name: &'static str,
         jaxpr: &Jaxpr,
         spare: SpareArena,
-        most_kept: usize,
+        most_kept: Option<usize>,
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         matmul_precision()?;
@@ -157,8 +157,8 @@ pub(crate) struct CpuExecutable {
     name: &'static str,
     programs: Programs,
     threads: Threads,
-    /// A larger arena is freed after each run.
-    most_kept: usize,
+    /// The bytes of the largest arena that is kept after a run of a single operation. Programs keep theirs.
+    most_kept: Option<usize>,
     /// Kept between runs, since clearing new memory costs more than many a run.
     spare: SpareArena,
 }
@@ -172,7 +172,9 @@ impl Executable for CpuExecutable {
         let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
         let mut spare = self.spare();
-        if memory.len() <= self.most_kept && spare.as_ref().is_none_or(|spare| spare.len() < memory.len()) {
+        if self.most_kept.is_none_or(|most| memory.len() <= most)
+            && spare.as_ref().is_none_or(|spare| spare.len() < memory.len())
+        {
             *spare = Some(memory);
         }
         result
@@ -203,13 +205,14 @@ impl Executable for CpuExecutable {
 
 impl CpuExecutable {
     /// The memory of the last run, if it fits this one; otherwise it is freed before new memory is allocated. A program gets the planned
-    /// bytes and no more, except where single operations share a block.
+    /// bytes and no more. Only single operations take any block that is large enough, so that a small one after a large one allocates
+    /// nothing.
     fn spare_for(&self, program: &CompiledProgram) -> Option<Arena> {
-        let is_shared = self.most_kept < usize::MAX;
+        let is_operation = self.most_kept.is_some();
         let mut spare = self.spare();
         match spare.as_ref().map(Arena::len) {
-            Some(len) if len == program.memory() || is_shared && len > program.memory() => spare.take(),
-            Some(_) if is_shared => None,
+            Some(len) if len == program.memory() || is_operation && len > program.memory() => spare.take(),
+            Some(_) if is_operation => None,
             _ => {
                 *spare = None;
                 None
@@ -270,7 +273,7 @@ fn no_memory(program: &CompiledProgram) -> Error {
     let outs: Vec<String> = program.result_avals.iter().map(Aval::to_string).collect();
     let bytes = program.result_avals.iter().fold(0usize, |sum, aval| sum.saturating_add(aval.bytes()));
     let message = format!("there is no memory for the result {}, of {bytes} bytes", outs.join(" "));
-    Error::new(ErrorKind::Shape, "run", message)
+    Error::new(ErrorKind::Memory, "run", message)
 }
 
 #[cfg(test)]

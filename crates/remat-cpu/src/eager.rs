@@ -3,18 +3,18 @@
 use std::sync::{Arc, LazyLock, Mutex};
 
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
-use remat_opt::recent::Recent;
+use remat_opt::lru::Lru;
 
 use crate::device::{Cpu, CpuExecutable, SpareArena};
 
 /// The compiled operations and the spare arena that they share, since they usually run one after the other.
 #[derive(Default)]
-struct Programs {
-    recent: Recent<(Op, Vec<Aval>), Arc<CpuExecutable>>,
+struct CompiledOps {
+    cache: Lru<(Op, Vec<Aval>), Arc<CpuExecutable>>,
     spare: SpareArena,
 }
 
-static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
+static COMPILED: LazyLock<Mutex<CompiledOps>> = LazyLock::new(Mutex::default);
 
 /// The most bytes that are kept between calls, for all programs together.
 const MOST_KEPT: usize = 1 << 20;
@@ -33,8 +33,8 @@ const MOST_KEPT: usize = 1 << 20;
 /// If the operation does not take operands of these avals, or there is no memory for its results.
 pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let key = (op.clone(), ins.iter().map(|x| x.aval().clone()).collect::<Vec<Aval>>());
-    let programs = || PROGRAMS.lock().unwrap_or_else(|e| e.into_inner());
-    let known = programs().recent.get(&key);
+    let compiled = || COMPILED.lock().unwrap_or_else(|e| e.into_inner());
+    let known = compiled().cache.get(&key);
     let executable = match known {
         Some(executable) => {
             // While the program runs, only the memory of its plan is allocated.
@@ -42,9 +42,9 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
             executable
         }
         None => {
-            let spare = programs().spare.clone();
+            let spare = compiled().spare.clone();
             let executable = compile(op, &key.1, spare)?;
-            programs().recent.insert(key, executable.clone());
+            compiled().cache.insert(key, executable.clone());
             executable
         }
     };
@@ -73,7 +73,7 @@ fn compile(op: &Op, avals: &[Aval], spare: SpareArena) -> Result<Arc<CpuExecutab
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;
-    Ok(Arc::new(Cpu::default().compile_sharing(op.name(), &builder.finish(outs.to_vec()), spare, MOST_KEPT)?))
+    Ok(Arc::new(Cpu::default().compile_sharing(op.name(), &builder.finish(outs.to_vec()), spare, Some(MOST_KEPT))?))
 }
 
 #[cfg(test)]

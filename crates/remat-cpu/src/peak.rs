@@ -44,7 +44,7 @@ impl CompiledProgram {
 
     /// Bytes that are not elements: lists of arguments and results, the header of each output, and the gap before the arena.
     pub(crate) fn overhead(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
-        self.lists + self.own(is_donated).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
+        self.lists + self.own(is_donated).count() * Array::HEADER + Arena::allocated_bytes(self.memory()) - self.arena
     }
 
     /// The live values at the peak where all arguments are donated.

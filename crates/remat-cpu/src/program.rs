@@ -11,8 +11,8 @@ use oxc_index::{IndexSlice, IndexVec};
 use remat_ir::{Aval, DType, LiveValue};
 use remat_kernels::{Kernel, Source, Target, Threads};
 
+use crate::align::aligned;
 use crate::ids::{ArgId, ConstId, OutId, ResultId};
-use crate::memory::aligned;
 
 /// A program whose steps have kernels, a schedule and memory.
 pub(crate) struct CompiledProgram {
@@ -177,7 +177,7 @@ impl CompiledProgram {
                 let start = address(span);
                 let is_in_place = pairs.iter().any(|&(i, output)| output == k && address(&step.ins[i]) == start);
                 // SAFETY: the plan gives the bytes to this operand alone while the step runs, and there is room for all
-                // operands. Whatever lay there before is a valid element, since bools are cleared.
+                // operands. Whatever lay there before is a valid element: a bool is cleared, or computed in place of a bool.
                 unsafe {
                     if span.dtype == DType::Bool && !is_in_place {
                         start.write_bytes(0, span.bytes);

@@ -3,13 +3,10 @@
 #[cfg(debug_assertions)]
 use std::{convert::Infallible, sync::Arc};
 
-use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
+use remat_ir::{Error, ErrorKind, Jaxpr, Result};
 
 #[cfg(debug_assertions)]
 use crate::memo;
-
-/// Maps the variables of a program to atoms of the program under construction.
-pub(crate) type Env = VarMap<Option<Atom>>;
 
 /// Checks the output of a transformation in debug builds and returns it. Bodies that were checked before are not checked again.
 ///
@@ -30,23 +27,11 @@ fn is_new(body: &Arc<Jaxpr>) -> bool {
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     struct Checked;
     let mut is_new = false;
-    let Ok(Checked) = memo::once(body, Checked, || {
+    let Ok(Checked) = memo::get_or_compute(body, Checked, || {
         is_new = true;
         Ok::<_, Infallible>(Checked)
     });
     is_new
-}
-
-/// The atom of a variable, which must be there in a well-formed program; a literal is itself.
-pub(crate) fn read(env: &Env, atom: Atom) -> Result<Atom> {
-    match atom {
-        Atom::Lit(_) => Ok(atom),
-        Atom::Var(var) => env
-            .get(var)
-            .copied()
-            .flatten()
-            .ok_or_else(|| internal(format!("variable {} is used before it is defined", var.0))),
-    }
 }
 
 /// An error that only a defect of remat can cause.

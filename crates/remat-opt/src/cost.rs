@@ -2,7 +2,7 @@
 //!
 //! [`Op::class`] is the kind of work of an operation, [`cost`] its floating-point operations and bytes, and [`program`] the cost of a whole
 //! program. A [`Machine`] turns a cost into a time by the roofline model (Williams, Waterman, Patterson 2009). The thresholds of
-//! rematerialization are here too, each with its reason.
+//! rematerialization that several crates share are here too.
 //!
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
 //! docs/EXPERIMENTS.md compares the estimates with measured times of the native engine.
@@ -256,13 +256,13 @@ pub fn is_cheap(op: &Op) -> bool {
 }
 
 /// Whether an operation costs next to nothing in the loop that reads its result, into which engines fuse it.
-pub fn is_fused(op: &Op) -> bool {
+pub fn is_fusible(op: &Op) -> bool {
     matches!(op.class(), Class::View | Class::Elementwise | Class::Transcendental)
 }
 
-/// The most equations between a residual that partial evaluation drops and the residuals from which it is computed. A longer chain is worth
+/// The most equations between a residual that partial evaluation drops and the residuals from which it is computed. A longer sequence is worth
 /// its memory, since computing it again costs clearly more than a read.
-pub const MOST_CHAINED: usize = 4;
+pub const MOST_RECOMPUTED_FOR_RESIDUAL: usize = 4;
 
 /// Values of fewer bytes are never computed again. It is half of a first-level cache.
 pub const SMALL_BYTES: usize = 1 << 14;

@@ -20,7 +20,7 @@ use remat_ir::{
     Atom, Atoms, Aval, Call, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Operation, Prim, Result, axes_of, unbound_axis,
 };
 
-use crate::checked::{Env, read};
+use crate::env::{Env, read};
 use crate::unroll::unrolled;
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {

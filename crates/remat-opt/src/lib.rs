@@ -5,8 +5,8 @@
 //!
 //! Layers, each using only those above it in this list (a test checks this):
 //!
-//! 1. [`recent`]: a cache, which engines share
-//! 2. `memo`, `checked`, `cost`, `rewrite`, `uses`: shared by the passes
+//! 1. [`lru`]: a cache, which engines share
+//! 2. `memo`, `checked`, `env`, `cost`, `rewrite`, `uses`: shared by the passes
 //! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
 //! 4. `pipeline`: their order
 //!
@@ -18,12 +18,13 @@ pub mod cost;
 mod cse;
 mod dce;
 mod dot_transpose;
+mod env;
 mod fold;
 mod inline;
+pub mod lru;
 pub mod memo;
 mod one_memory;
 pub mod pipeline;
-pub mod recent;
 mod rewrite;
 mod scan_residuals;
 mod sink;

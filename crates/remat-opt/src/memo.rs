@@ -18,7 +18,7 @@ use remat_ir::Jaxpr;
 
 /// The known answers, in one table per type of questions and answers.
 #[derive(Default)]
-struct Memory {
+struct Memo {
     /// The number of guards.
     open: usize,
     tables: HashMap<TypeId, Box<dyn Any>>,
@@ -28,30 +28,30 @@ struct Memory {
 type Table<K, V> = HashMap<(*const Jaxpr, K), (Arc<Jaxpr>, V)>;
 
 thread_local! {
-    static MEMORY: RefCell<Memory> = RefCell::default();
+    static MEMO: RefCell<Memo> = RefCell::default();
 }
 
-/// Keeps the memory of this thread open until it is dropped.
+/// Keeps the memo of this thread open until it is dropped.
 #[must_use]
 pub struct Open(PhantomData<*const ()>);
 
-/// Opens the memory of this thread, or keeps it open if it already is.
+/// Opens the memo of this thread, or keeps it open if it already is.
 pub fn open() -> Open {
-    MEMORY.with_borrow_mut(|memory| memory.open += 1);
+    MEMO.with_borrow_mut(|memo| memo.open += 1);
     Open(PhantomData)
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let forgotten = MEMORY.with_borrow_mut(|memory| {
-            memory.open -= 1;
-            if memory.open == 0 { std::mem::take(&mut memory.tables) } else { HashMap::new() }
+        let forgotten = MEMO.with_borrow_mut(|memo| {
+            memo.open -= 1;
+            if memo.open == 0 { std::mem::take(&mut memo.tables) } else { HashMap::new() }
         });
         drop(forgotten);
     }
 }
 
-/// The answer to a question about a body. It is the remembered one, or else the result of `make`, which is remembered if the memory is
+/// The answer to a question about a body. It is the remembered one, or else the result of `make`, which is remembered if the memo is
 /// open. Only one transformation may use a given pair of question and answer types.
 ///
 /// ```
@@ -61,21 +61,21 @@ impl Drop for Open {
 /// use remat_opt::memo;
 /// let body = Arc::new(Jaxpr::default());
 /// let _open = memo::open();
-/// let count = || memo::once(&body, "equations", || Ok::<_, Infallible>(body.eqns.len()));
+/// let count = || memo::get_or_compute(&body, "equations", || Ok::<_, Infallible>(body.eqns.len()));
 /// assert_eq!(count(), Ok(0));
-/// assert_eq!(memo::once(&body, "equations", || Err::<usize, _>("is not asked")), Ok(0));
+/// assert_eq!(memo::get_or_compute(&body, "equations", || Err::<usize, _>("is not asked")), Ok(0));
 /// ```
 ///
 /// # Errors
 /// Those of `make`, which are not remembered.
-pub fn once<K: Hash + Eq + 'static, V: Clone + 'static, E>(
+pub fn get_or_compute<K: Hash + Eq + 'static, V: Clone + 'static, E>(
     body: &Arc<Jaxpr>,
     question: K,
     make: impl FnOnce() -> Result<V, E>,
 ) -> Result<V, E> {
     let key = (Arc::as_ptr(body), question);
-    let remembered = MEMORY.with_borrow(|memory| {
-        let table: &Table<K, V> = memory.tables.get(&TypeId::of::<(K, V)>())?.downcast_ref()?;
+    let remembered = MEMO.with_borrow(|memo| {
+        let table: &Table<K, V> = memo.tables.get(&TypeId::of::<(K, V)>())?.downcast_ref()?;
         table.get(&key).map(|(_, answer)| answer.clone())
     });
     if let Some(answer) = remembered {
@@ -86,13 +86,13 @@ pub fn once<K: Hash + Eq + 'static, V: Clone + 'static, E>(
     Ok(answer)
 }
 
-/// Remembers the answer to a question about a body, if the memory is open.
+/// Remembers the answer to a question about a body, if the memo is open.
 pub fn remember<K: Hash + Eq + 'static, V: 'static>(body: &Arc<Jaxpr>, question: K, answer: V) {
-    MEMORY.with_borrow_mut(|memory| {
-        if memory.open == 0 {
+    MEMO.with_borrow_mut(|memo| {
+        if memo.open == 0 {
             return;
         }
-        let table = memory.tables.entry(TypeId::of::<(K, V)>()).or_insert_with(|| Box::new(Table::<K, V>::new()));
+        let table = memo.tables.entry(TypeId::of::<(K, V)>()).or_insert_with(|| Box::new(Table::<K, V>::new()));
         if let Some(table) = table.downcast_mut::<Table<K, V>>() {
             table.insert((Arc::as_ptr(body), question), (body.clone(), answer));
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Jaxpr, MemorySpace, Op, Prim, Result};
 
-use crate::checked::{Env, read};
+use crate::env::{Env, read};
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     if !has_transfers(&jaxpr) {

@@ -53,7 +53,7 @@ pub const CPU: &[Pass] = &[
     },
     Pass {
         name: "sink",
-        why: "cheap equations go just before their first reader, so that live ranges are short",
+        why: "fusible equations go just before their first reader, so that live ranges are short",
         run: sink::pass,
     },
 ];
@@ -69,7 +69,7 @@ pub const XLA: &[Pass] = &[Pass {
 /// A pass. It takes the program borrowed or owned, so that a pass that changes nothing costs no copy.
 #[derive(Clone, Copy)]
 pub struct Pass {
-    /// The name of the pass, which is that of its file.
+    /// The name of the pass. Its module has this name; `drop_unused` is in `dce`.
     pub name: &'static str,
     /// The reason for the pass.
     pub why: &'static str,
@@ -77,7 +77,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// The pass with this name, from any pipeline.
+    /// The pass with this name, of [`JIT`] or [`CPU`].
     ///
     /// ```
     /// use remat_ir::Jaxpr;

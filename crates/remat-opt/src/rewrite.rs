@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Atoms, Aval, Builder, Jaxpr, Loc, Op, Result};
 
-use crate::checked::{Env, checked, read};
+use crate::checked::checked;
+use crate::env::{Env, read};
 
 /// Rebuilds a program by passing each equation to `emit`.
 pub(crate) fn rewrite(

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, VarMap};
 
-use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fused};
+use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
 use crate::uses::{drop_lost_labels, is_label};
 
 /// Where the reading loop gets a value of this loop's body.
@@ -83,7 +83,7 @@ fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
             }
             for reader in &mut flat.eqns[at + 1..] {
                 if reader.ins.contains(&Atom::Var(stacked)) {
-                    repeat(reader, stacked, &recipe, &body)?;
+                    recompute_in_reader(reader, stacked, &recipe, &body)?;
                 }
             }
         }
@@ -143,7 +143,7 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
         if !eqn.outs.iter().any(|v| needed.contains(v)) {
             continue;
         }
-        if !is_fused(&eqn.op) || recipe.eqns.len() == MOST_RECOMPUTED {
+        if !is_fusible(&eqn.op) || recipe.eqns.len() == MOST_RECOMPUTED {
             return None;
         }
         needed.retain(|v| !eqn.outs.contains(v));
@@ -178,7 +178,7 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
 }
 
 /// Makes a scan compute the slices of a stacked value itself.
-fn repeat(reader: &mut Eqn, stacked: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
+fn recompute_in_reader(reader: &mut Eqn, stacked: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
     let Op::Call(Call::Scan(scan)) = &reader.op else { return Ok(()) };
     let (old, first) = (&scan.jaxpr, scan.num_consts + scan.num_carry);
     let mut b = Builder::new();

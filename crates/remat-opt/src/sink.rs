@@ -1,7 +1,7 @@
-//! Sinking: moves cheap equations to just before their first reader.
+//! Sinking: moves fusible equations to just before their first reader.
 //!
 //! ```text
-//! sink : { lambda ; a. let b = f a; c = g a; d = h c b in (d,) }   (f cheap, g not)
+//! sink : { lambda ; a. let b = f a; c = g a; d = h c b in (d,) }   (f fusible, g not)
 //!      → { lambda ; a. let c = g a; b = f a; d = h c b in (d,) }
 //! ```
 //!
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use remat_ir::{Eqn, Jaxpr, Result};
 
-use crate::cost::is_fused;
+use crate::cost::is_fusible;
 use crate::uses::{is_label, labelled, vars};
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
@@ -27,7 +27,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
         let reader = eqn.outs.iter().map(|&v| first[v]).min().unwrap_or(0);
         // An equation stays at its position or moves before its reader. Equations that sink to a position come before the one that is
         // there.
-        let position = if is_fused(&eqn.op) && reader > at { reader } else { at };
+        let position = if is_fusible(&eqn.op) && reader > at { reader } else { at };
         for var in vars(eqn) {
             first[var] = first[var].min(position);
         }

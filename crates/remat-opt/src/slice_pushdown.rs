@@ -63,7 +63,7 @@ impl Sides<'_> {
     /// The axes of an operand and of a slice of the result along which the slice has only one of several rows (or columns). A product with
     /// one row may be summed in another order than one with several. So two rows are computed, and the slice has the same bits whether it
     /// is moved or not.
-    fn only_line(&self, side: usize, operand: &Aval, sliced: &Aval) -> Option<(usize, usize)> {
+    fn axis_of_single_row(&self, side: usize, operand: &Aval, sliced: &Aval) -> Option<(usize, usize)> {
         let axes: Vec<(usize, usize)> = self
             .free(side)
             .filter_map(|dim| match self.role(side, dim)? {
@@ -134,7 +134,7 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
                             operand.strides[dim] = part.strides[d];
                         }
                     }
-                    if let Some((dim, d)) = sides.only_line(side, aval, &result) {
+                    if let Some((dim, d)) = sides.axis_of_single_row(side, aval, &result) {
                         let first = operand.start[dim].min(aval.shape[dim] - 2);
                         rest.start[d] = operand.start[dim] - first;
                         rest.limit[d] = rest.start[d] + 1;

@@ -1,7 +1,7 @@
 //! Costs of operations whose numbers can be counted by hand.
 
 use remat_ir::{Aval, Class, Jaxpr, Op};
-use remat_opt::cost::{COMPARISON_FLOPS, Cost, TRANSCENDENTAL_FLOPS, cost, is_cheap, is_fused, program};
+use remat_opt::cost::{COMPARISON_FLOPS, Cost, TRANSCENDENTAL_FLOPS, cost, is_cheap, is_fusible, program};
 use remat_testkit::all_samples;
 
 /// The cost of the only equation of a program.
@@ -82,6 +82,6 @@ fn each_operation_has_a_cost() {
         let is_free = matches!(cost.class, Class::View | Class::Marker);
         let is_empty = ins.iter().chain(&outs).any(|aval| aval.size() == 0);
         assert!(is_free == (cost.bytes() == 0) || is_empty, "{} moves {} bytes", op.name(), cost.bytes());
-        assert!(!is_cheap(&op) || is_fused(&op) || op.name() == "stop_gradient", "{}", op.name());
+        assert!(!is_cheap(&op) || is_fusible(&op) || op.name() == "stop_gradient", "{}", op.name());
     }
 }

@@ -107,7 +107,7 @@ impl<'a> Kernels<'a> {
                 let to = self.buffers.own(*out);
                 self.copy(Some(*eqn), operand, to)
             }
-            Step::Count { eqn, out, iota } => {
+            Step::Iota { eqn, out, iota } => {
                 let to = self.buffers.own(*out);
                 let kernel = prim(&Prim::from(iota.clone()), &[], &[steps.jaxpr.avals[*out].clone()])?;
                 self.push(Some(*eqn), kernel, Vec::new(), vec![to])
@@ -177,6 +177,12 @@ impl<'a> Kernels<'a> {
                 let message = format!("a kernel has no operand {i} or no result {k} to compute in place");
                 return Err(Error::new(ErrorKind::Internal, "compile", message));
             };
+            // Any byte is an element of every other dtype, but not a bool.
+            if (slice.dtype == DType::Bool) != (self.buffers.aval(to).dtype == DType::Bool) {
+                let message =
+                    format!("a kernel computes the result {k} in place of the operand {i}, and one of them is bool");
+                return Err(Error::new(ErrorKind::Internal, "compile", message));
+            }
             let from = slice.buffer;
             let is_read_once = ins.iter().filter(|slice| slice.buffer == from).count() == 1;
             let [of_operand, of_result] = [from, to].map(|buffer| self.buffers.aval(buffer).bytes());

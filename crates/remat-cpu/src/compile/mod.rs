@@ -2,9 +2,9 @@
 
 mod buffers;
 mod donation;
+mod fused_loops;
 mod kernels;
 mod layout;
-mod loops;
 mod report;
 mod results;
 #[cfg(test)]

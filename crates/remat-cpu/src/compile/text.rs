@@ -80,7 +80,7 @@ impl Planned<'_> {
             Some(Step::Copy { operand, .. }) => {
                 line(text, indent, &format!("{outs} = copy {}{note}", self.operand(operand, &[])));
             }
-            Some(Step::Count { iota, .. }) => {
+            Some(Step::Iota { iota, .. }) => {
                 line(text, indent, &format!("{outs} = {}{note}", Op::from(iota.clone())));
             }
             Some(Step::Barrier { eqn, operands, token }) => {

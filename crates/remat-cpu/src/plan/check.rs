@@ -11,8 +11,8 @@ use oxc_index::{IndexVec, index_vec};
 use remat_ir::Result;
 
 use super::{Location, Plan, internal};
+use crate::align::{ALIGNMENT, aligned};
 use crate::ids::{BufferId, StepId};
-use crate::memory::{ALIGNMENT, aligned};
 use crate::schedule::{BufferKind, Graph};
 
 /// Checks that each step comes once, that all locations are inside of their memory, and that each step finds its operands

@@ -8,8 +8,8 @@ mod tests;
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Error, ErrorKind, Result};
 
+use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
-use crate::memory::aligned;
 use crate::schedule::{BlockId, Graph, InPlace, Liveness, Storage, first_peak};
 
 use pack::Item;

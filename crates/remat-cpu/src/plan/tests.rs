@@ -2,8 +2,8 @@
 
 use super::check::check;
 use super::{Live, Location, Plan, plan};
+use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
-use crate::memory::aligned;
 use crate::schedule::models::Net;
 use crate::schedule::random::Random;
 use crate::schedule::{BufferKind, Graph, InPlace, schedule};

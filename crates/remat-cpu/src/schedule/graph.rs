@@ -3,8 +3,8 @@
 use oxc_index::IndexVec;
 use smallvec::SmallVec;
 
+use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
-use crate::memory::aligned;
 
 /// Steps and buffers. The steps are in program order, which can run.
 #[derive(Clone, Default, Debug)]

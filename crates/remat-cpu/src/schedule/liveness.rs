@@ -3,8 +3,8 @@
 use oxc_index::{IndexVec, define_index_type, index_vec};
 
 use super::graph::{BufferKind, Graph};
+use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
-use crate::memory::aligned;
 
 define_index_type! {
     /// A block.

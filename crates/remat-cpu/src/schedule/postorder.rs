@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use oxc_index::{IndexVec, index_vec};
 
 use super::flow::Flow;
+use crate::align::aligned;
 use crate::ids::StepId;
-use crate::memory::aligned;
 
 /// Schedules the steps that each result needs, results in the given order.
 pub(super) fn postorder(flow: &Flow, order: &[StepId]) -> Vec<StepId> {

@@ -7,8 +7,8 @@ use oxc_index::IndexVec;
 use smallvec::SmallVec;
 
 use super::flow::Flow;
+use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
-use crate::memory::aligned;
 
 /// The most steps of a window.
 pub(super) const WINDOW: usize = 10;

@@ -69,7 +69,7 @@ impl Checker<'_> {
             Step::Equation { eqn, .. } => {
                 self.steps.eqn(*eqn).outs.iter().try_for_each(|&out| self.write(out, Available::Stored))
             }
-            Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
+            Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => {
                 self.write(*out, Available::Stored)
             }
             Step::Loop(_) | Step::Blocks(_) => Ok(()),

@@ -51,7 +51,7 @@ pub(crate) enum Step {
     /// Copies an operand into its own row-major buffer, for this equation.
     Copy { eqn: EqnId, operand: Value, out: Var },
     /// Writes the numbers from zero, for this equation.
-    Count { eqn: EqnId, out: Var, iota: Iota },
+    Iota { eqn: EqnId, out: Var, iota: Iota },
     /// A barrier, which runs nothing. It orders the readers of the token after the writers of the operands.
     Barrier { eqn: EqnId, operands: Vec<Value>, token: Var },
     /// Equations that share one loop.
@@ -173,7 +173,7 @@ impl Step {
         let operands: Vec<&mut Value> = match self {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => operands.iter_mut().collect(),
             Step::Copy { operand, .. } => vec![operand],
-            Step::Count { .. } => Vec::new(),
+            Step::Iota { .. } => Vec::new(),
             Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
             Step::Blocks(Blocks { groups, .. }) => {
                 groups.iter_mut().flat_map(|group| &mut group.members).flat_map(|m| &mut m.operands).collect()
@@ -193,7 +193,7 @@ impl Step {
         match self {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => Box::new(operands.iter()),
             Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
-            Step::Count { .. } => Box::new(std::iter::empty()),
+            Step::Iota { .. } => Box::new(std::iter::empty()),
             Step::Loop(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
             Step::Blocks(Blocks { groups, .. }) => {
                 Box::new(groups.iter().flat_map(|group| &group.members).flat_map(|m| &m.operands))
@@ -206,7 +206,7 @@ impl Step {
         match self {
             Step::Equation { eqn, .. }
             | Step::Copy { eqn, .. }
-            | Step::Count { eqn, .. }
+            | Step::Iota { eqn, .. }
             | Step::Barrier { eqn, .. } => Box::new(std::iter::once(*eqn)),
             Step::Loop(group) => Box::new(group.members.iter().map(|m| m.eqn)),
             Step::Blocks(Blocks { groups, .. }) => {
@@ -219,7 +219,7 @@ impl Step {
     pub(super) fn outs<'a>(&'a self, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
         match self {
             Step::Equation { eqn, .. } => Box::new(jaxpr.eqns[eqn.index()].outs.iter().copied()),
-            Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
+            Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => {
                 Box::new(std::iter::once(*out))
             }
             Step::Loop(group) => Box::new(group.outs.iter().copied()),

@@ -18,8 +18,8 @@ use remat_opt::cost::SMALL_BYTES;
 use super::check::check;
 use super::ir::{Group, Member, Step, Steps, Value, read_by};
 use super::recompute::BYTES_OF_EQUATION;
+use crate::align::aligned;
 use crate::ids::{EqnId, StepId};
-use crate::memory::aligned;
 
 impl Steps {
     /// The steps in the order in which they run, with loops reading values that earlier loops have computed, as far as the bytes suffice
@@ -204,7 +204,7 @@ impl Pass {
                     group.prune();
                     !group.outs.is_empty()
                 }
-                Step::Copy { out, .. } | Step::Count { out, .. } => needed[*out],
+                Step::Copy { out, .. } | Step::Iota { out, .. } => needed[*out],
                 Step::Equation { .. } | Step::Barrier { .. } | Step::Blocks(_) => true,
             };
             if is_needed {

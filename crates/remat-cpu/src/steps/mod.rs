@@ -12,6 +12,7 @@ mod fuse;
 mod ir;
 mod join;
 mod keep;
+mod lower;
 mod merge;
 mod order;
 mod recompute;

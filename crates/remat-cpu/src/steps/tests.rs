@@ -22,7 +22,7 @@ fn describe(steps: &Steps, step: &Step) -> String {
     match step {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),
         Step::Copy { .. } => "copy".to_string(),
-        Step::Count { .. } => "count".to_string(),
+        Step::Iota { .. } => "count".to_string(),
         Step::Barrier { .. } => "barrier".to_string(),
         Step::Loop(group) => of_loop(group),
         Step::Blocks(blocks) => {
@@ -353,7 +353,7 @@ fn equal_equations_of_a_loop_are_one() {
 }
 
 #[test]
-fn values_sink_into_the_loops_that_read_them() {
+fn values_are_duplicated_into_the_loops_that_read_them() {
     // The statistics of columns, as in a batch norm: neither differences nor their squares are stored.
     let statistics = "s:f32[128] = reduce_sum[axes=(0,)] p
         m:f32[128] = div s 128.0:f32[]
@@ -370,7 +370,7 @@ fn values_sink_into_the_loops_that_read_them() {
     let found = steps(&text("o:f32[128,128] = mul d r in (o,) }"));
     let sums = ["dot_general", "[reduce_sum] -> 1", "[div] -> 1", "[sub integer_pow reduce_sum] -> 1"];
     assert_eq!(found, [&sums[..], &["[sub mul] -> 1"]].concat());
-    // A step that is not a loop needs the differences in memory; their squares still sink.
+    // A step that is not a loop needs the differences in memory; their squares are still duplicated.
     let last = "o:f32[128,128] = dot_general[
           dimension_numbers=(([1], [0]), ([], []))
           preferred_element_type=float32

@@ -12,54 +12,40 @@ use remat_ir::{
 };
 use remat_kernels::Layout;
 
-use super::check::check;
 use super::form::{Form, form};
 use super::fuse::Fusion;
 use super::ir::{Steps, Value};
-use super::merge::{merge_equal, merge_reductions};
-use super::recompute::{recompute, sink};
 use crate::ids::EqnId;
-
-/// The longest row of a loop, in elements, that stays in the cache of its core together with the values computed from it.
-pub(crate) const LONGEST_ROW: usize = 1 << 14;
 
 /// A slice this many times smaller than its base is copied instead of viewed, so that the base can die.
 const SMALL_SLICE: usize = 8;
 
-impl Steps {
-    /// Lowers a program that has gone through [`CPU`](remat_opt::pipeline::CPU).
-    ///
-    /// # Errors
-    /// If its steps cannot be put in order, or are wrong, which is a defect.
-    pub(crate) fn of(mut jaxpr: Jaxpr) -> Result<Steps> {
-        let mut values = VarMap::default();
-        for (var, aval) in jaxpr.avals.iter() {
-            values.push(Value::View { base: var, layout: Layout::from(aval) });
-        }
-        let mut names = jaxpr.var_map(None);
-        for eqn in &jaxpr.eqns {
-            if let (Op::Prim(Prim::Name(op)), Some(&Atom::Var(var))) = (&eqn.op, eqn.ins.first()) {
-                names[var] = Some(op.name.clone());
-            }
-        }
-        let eqns = std::mem::take(&mut jaxpr.eqns);
-        let fusion = Fusion::new(&jaxpr, &eqns);
-        let (counts, copies, behind) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut lowering = Lowering { jaxpr, names, values, fusion, counts, copies, behind };
-        for (at, eqn) in eqns.iter().enumerate() {
-            lowering.equation(EqnId::new(at), eqn);
-        }
-        let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
-        jaxpr.eqns = eqns;
-        let (steps, tokens) = fusion.finish()?;
-        let mut steps = recompute(Steps { jaxpr, names, values, steps, tokens });
-        merge_equal(&mut steps);
-        let mut steps = sink(steps);
-        merge_reductions(&mut steps);
-        merge_equal(&mut steps);
-        check(&steps)?;
-        Ok(steps)
+/// Lowers a program: each equation becomes a view or joins the fusion.
+///
+/// # Errors
+/// If its steps cannot be put in order, which is a defect.
+pub(super) fn fused(mut jaxpr: Jaxpr) -> Result<Steps> {
+    let mut values = VarMap::default();
+    for (var, aval) in jaxpr.avals.iter() {
+        values.push(Value::View { base: var, layout: Layout::from(aval) });
     }
+    let mut names = jaxpr.var_map(None);
+    for eqn in &jaxpr.eqns {
+        if let (Op::Prim(Prim::Name(op)), Some(&Atom::Var(var))) = (&eqn.op, eqn.ins.first()) {
+            names[var] = Some(op.name.clone());
+        }
+    }
+    let eqns = std::mem::take(&mut jaxpr.eqns);
+    let fusion = Fusion::new(&jaxpr, &eqns);
+    let (iotas, copies, behind) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut lowering = Lowering { jaxpr, names, values, fusion, iotas, copies, behind };
+    for (at, eqn) in eqns.iter().enumerate() {
+        lowering.equation(EqnId::new(at), eqn);
+    }
+    let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
+    jaxpr.eqns = eqns;
+    let (steps, tokens) = fusion.finish()?;
+    Ok(Steps { jaxpr, names, values, steps, tokens })
 }
 
 struct Lowering {
@@ -67,8 +53,8 @@ struct Lowering {
     names: VarMap<Option<Arc<str>>>,
     values: VarMap<Value>,
     fusion: Fusion,
-    /// The numbers from zero, by dtype and count: one buffer serves every `iota` of a program.
-    counts: HashMap<(DType, usize), Var>,
+    /// The numbers from zero, by dtype and length: one buffer serves every `iota` of a program.
+    iotas: HashMap<(DType, usize), Var>,
     /// The row-major copies of views.
     copies: HashMap<(Var, Layout), Var>,
     /// The tokens that readers of a variable wait for: the readers of a barrier's results and of views of them.
@@ -189,12 +175,12 @@ impl Lowering {
 
     /// The numbers from zero to `len`.
     fn count(&mut self, at: EqnId, dtype: DType, len: usize) -> Var {
-        if let Some(&var) = self.counts.get(&(dtype, len)) {
+        if let Some(&var) = self.iotas.get(&(dtype, len)) {
             return var;
         }
         let var = self.buffer(&Aval::new(dtype, [len]));
-        self.counts.insert((dtype, len), var);
-        self.fusion.count(at, var, Iota { dtype, shape: [len].into_iter().collect(), axis: 0 });
+        self.iotas.insert((dtype, len), var);
+        self.fusion.iota(at, var, Iota { dtype, shape: [len].into_iter().collect(), axis: 0 });
         var
     }
 

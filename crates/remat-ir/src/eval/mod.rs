@@ -133,7 +133,7 @@ fn expect_memory(op: &Op, outs: &[Aval]) -> Result<()> {
     }
     let outs: Vec<String> = outs.iter().map(Aval::to_string).collect();
     let message = format!("there is no memory for the result {}, of {bytes} bytes", outs.join(" "));
-    Err(Error::new(ErrorKind::Shape, op.name(), message))
+    Err(Error::new(ErrorKind::Memory, op.name(), message))
 }
 
 /// The results of a first-order operation on operands that its shape rule takes.

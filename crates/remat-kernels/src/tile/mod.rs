@@ -1,4 +1,4 @@
-//! Tile functions: each computes one instruction of a fused loop for a few hundred to a few thousand elements in the first-level cache.
+//! Tile functions: each computes one instruction of a fused loop for up to two thousand elements in the first-level cache.
 //!
 //! A tile is in a *register*: memory for its elements, each stored as its [`register_type`]. f16 and bf16 are stored as f32 that are
 //! rounded to the dtype after each operation, so operations in a row convert only at loads and stores. The functions compute bitwise

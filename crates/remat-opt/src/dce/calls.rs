@@ -44,7 +44,7 @@ struct Body {
 
 /// Removes dead code from a body. A body that was made here is returned as it is when all of it is used.
 fn dce_body(body: &Arc<Jaxpr>, used: &[bool], keep_ins: &[bool]) -> Result<Body> {
-    memo::once(body, [used, keep_ins].concat(), || {
+    memo::get_or_compute(body, [used, keep_ins].concat(), || {
         let pruned = dce_jaxpr(body, used, keep_ins)?;
         let jaxpr = Arc::new(pruned.jaxpr);
         let (outs, ins) = (vec![true; jaxpr.outs.len()], vec![true; jaxpr.ins.len()]);

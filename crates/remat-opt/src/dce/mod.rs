@@ -14,7 +14,8 @@ use std::borrow::Cow;
 use remat_ir::{Atom, Atoms, Builder, Error, ErrorKind, Jaxpr, Op, Result, VarMap, Vars, counted};
 
 use self::calls::Pruned;
-use crate::checked::{Env, checked, read};
+use crate::checked::checked;
+use crate::env::{Env, read};
 use crate::memo;
 use crate::uses::{drop_lost_labels, is_label, vars};
 

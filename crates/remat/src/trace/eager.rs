@@ -3,16 +3,16 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use remat_ir::{Array, Aval, Builder, Error, Executable, Jaxpr, Op, Result, Value};
-use remat_opt::recent::Recent;
+use remat_opt::lru::Lru;
 
 use crate::transform::{needs_one_device, on_one_device};
 
 use super::device::{Device, default_device, device_of};
 
 /// Operations compiled for a device, by the name of the device. The native engine has its own cache.
-type Programs = Recent<(String, Op, Vec<Aval>), Arc<dyn Executable>>;
+type CompiledOps = Lru<(String, Op, Vec<Aval>), Arc<dyn Executable>>;
 
-static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
+static COMPILED: LazyLock<Mutex<CompiledOps>> = LazyLock::new(Mutex::default);
 
 /// Applies an operation.
 pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
@@ -25,14 +25,14 @@ pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
     };
     let avals: Vec<Aval> = operands.iter().map(|value| value.aval().clone()).collect();
     let key = (device.name().to_string(), op.clone(), avals);
-    let programs = || PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = programs().get(&key);
+    let compiled = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = compiled().get(&key);
     let executable = match known {
         Some(executable) => executable,
         None => {
             let program = Arc::new(one_equation(op, key.2.iter().cloned())?);
             let executable = device.engine().compile(&device.placed(&program)?)?;
-            programs().insert(key, executable.clone());
+            compiled().insert(key, executable.clone());
             executable
         }
     };

@@ -95,5 +95,5 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
 
 /// As [`jvp`] for a body, which an outer loop may request again.
 pub(super) fn jvp_body(body: &Arc<Jaxpr>, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {
-    memo::once(body, [nonzero, instantiate].concat(), || jvp(body, nonzero, instantiate))
+    memo::get_or_compute(body, [nonzero, instantiate].concat(), || jvp(body, nonzero, instantiate))
 }

@@ -4,10 +4,9 @@ use remat_ir::Var;
 use remat_kernels::{Extent, Layout};
 
 use super::units::UnitId;
-use super::{Fusion, MOST_MEMBERS};
+use super::{Fusion, LONGEST_ROW, MOST_MEMBERS};
 use crate::ids::EqnId;
 use crate::steps::ir::{Member, Value};
-use crate::steps::views::LONGEST_ROW;
 
 /// How an equation fits into a loop.
 #[derive(Clone, Copy, PartialEq)]
@@ -96,7 +95,7 @@ impl Fusion {
     /// Whether only the loop itself and this equation read the values of a loop.
     pub(super) fn ends_in(&self, unit: UnitId, at: EqnId) -> bool {
         let Some(group) = self.group(unit) else { return false };
-        group.members.iter().all(|m| !self.leaves(m.out, unit, Some(at)))
+        group.members.iter().all(|m| !self.escapes(m.out, unit, Some(at)))
     }
 }
 

@@ -6,11 +6,11 @@
 //! loop with the operations before and after it. Reductions over other dimensions, or over rows too long for a cache, end a separate kind
 //! of loop that stores only their accumulators.
 //!
-//! Equations are taken in program order. Each joins the loop that computes one of its operands if that makes no cycle: no other operand,
-//! and no barrier that the equation waits for, may depend on the loop. This takes no search. A loop is *closed* at the first position from
-//! which an outside equation may depend on it: the first outside equation that reads it, or the position at which a loop that reads it is
-//! closed, if that is earlier. Units that were complete before that position cannot depend on it. (XLA's instruction fusion grows loops in
-//! the same way; here whole programs are fused, and a loop may store several results.)
+//! A *unit* is a step under construction: a loop to which equations are added, or another step. Equations are taken in program order. Each
+//! joins the loop that computes one of its operands if that makes no cycle: no other operand, and no barrier that the equation waits for,
+//! may depend on the loop. This takes no search. A loop is *closed* at the position of the first outside equation that reads it, directly
+//! or through another unit, since units may depend on it from there on. Units whose last equation is before that position cannot. (XLA's
+//! instruction fusion grows loops in the same way; here whole programs are fused, and a loop may store several results.)
 
 mod fit;
 mod units;
@@ -22,11 +22,13 @@ use remat_kernels::Extent;
 use self::fit::Fit;
 use self::units::Unit;
 use super::ir::{Group, Member, Step, Tokens, Value};
-use super::views::LONGEST_ROW;
 use crate::ids::EqnId;
 
 pub(super) use self::fit::{fits_shape, repeats};
 pub(super) use self::units::UnitId;
+
+/// The longest row of a loop, in elements, that stays in the cache of its core together with the values computed from it.
+const LONGEST_ROW: usize = 1 << 14;
 
 /// A loop has at most this many equations, so that its tiles stay in the first-level cache.
 pub(super) const MOST_MEMBERS: usize = 64;
@@ -40,7 +42,7 @@ pub(super) struct Fusion {
     /// The equations that read each variable.
     readers: VarMap<Vec<EqnId>>,
     /// Whether each variable is an output of the program, or read by a copy.
-    is_read: VarMap<bool>,
+    must_be_stored: VarMap<bool>,
     /// The unit of each equation.
     part_of: IndexVec<EqnId, Option<UnitId>>,
     /// The first result of each equation, which is the only one of a change of layout.
@@ -58,16 +60,16 @@ impl Fusion {
                 readers[var].push(EqnId::new(at));
             }
         }
-        let mut is_read = VarMap::filled(len, false);
+        let mut must_be_stored = VarMap::filled(len, false);
         for var in jaxpr.outs.iter().filter_map(|a| a.var()) {
-            is_read[var] = true;
+            must_be_stored[var] = true;
         }
         Fusion {
             units: IndexVec::new(),
             unit: VarMap::filled(len, None),
             extent: VarMap::filled(len, Extent::Full),
             readers,
-            is_read,
+            must_be_stored,
             part_of: index_vec![None; eqns.len()],
             eqn_outs: eqns.iter().map(|e| e.outs.first().copied()).collect(),
             tokens: Tokens::default(),
@@ -79,7 +81,7 @@ impl Fusion {
         self.unit.push(None);
         self.extent.push(Extent::Full);
         self.readers.push(Vec::new());
-        self.is_read.push(false);
+        self.must_be_stored.push(false);
     }
 
     /// Makes an equation that is not yet added wait for the barriers of these tokens.
@@ -104,15 +106,15 @@ impl Fusion {
     /// Adds a copy for an equation.
     pub(super) fn copy(&mut self, eqn: EqnId, operand: Value, out: Var) {
         if let Some(base) = operand.base() {
-            self.is_read[base] = true;
+            self.must_be_stored[base] = true;
         }
         let unit = self.push(Step::Copy { eqn, operand: operand.clone(), out }, eqn, &[out]);
         self.read(eqn, &[operand], unit);
     }
 
     /// Adds the numbers from zero for an equation.
-    pub(super) fn count(&mut self, eqn: EqnId, out: Var, iota: Iota) {
-        self.push(Step::Count { eqn, out, iota }, eqn, &[out]);
+    pub(super) fn iota(&mut self, eqn: EqnId, out: Var, iota: Iota) {
+        self.push(Step::Iota { eqn, out, iota }, eqn, &[out]);
     }
 
     /// Adds an elementwise equation to the loop that computes one of its operands, or to a new one. Loops that compute its other operands

@@ -133,10 +133,10 @@ impl Fusion {
     }
 
     /// Whether an equation outside of a unit, other than `except`, reads a variable of it or a view of that.
-    pub(super) fn leaves(&self, var: Var, unit: UnitId, except: Option<EqnId>) -> bool {
+    pub(super) fn escapes(&self, var: Var, unit: UnitId, except: Option<EqnId>) -> bool {
         let mut stack = vec![var];
         while let Some(var) = stack.pop() {
-            if self.is_read[var] {
+            if self.must_be_stored[var] {
                 return true;
             }
             for &reader in &self.readers[var] {
@@ -160,7 +160,7 @@ impl Fusion {
     pub(in crate::steps) fn finish(mut self) -> Result<(Vec<Step>, Tokens)> {
         for unit in self.units.indices() {
             let Some(group) = self.group(unit) else { continue };
-            let outs = group.members.iter().map(|m| m.out).filter(|&out| self.leaves(out, unit, None)).collect();
+            let outs = group.members.iter().map(|m| m.out).filter(|&out| self.escapes(out, unit, None)).collect();
             if let Some(group) = self.group_mut(unit) {
                 group.outs = outs;
             }

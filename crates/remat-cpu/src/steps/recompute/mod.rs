@@ -7,7 +7,7 @@
 //! same elements. (XLA's fusion also duplicates cheap producers into their consumers; here the decision depends on how long a value would
 //! be kept.)
 
-mod sink;
+mod duplicate;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use remat_ir::{Var, VarMap};
 use remat_kernels::{Extent, Layout};
 use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
-pub(super) use self::sink::{BYTES_OF_EQUATION, sink};
+pub(super) use self::duplicate::{BYTES_OF_EQUATION, duplicate};
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
 

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, OptimizationBarrier, Result, Var, VarMap};
-use remat_opt::cost::{MOST_CHAINED, is_cheap};
+use remat_opt::cost::{MOST_RECOMPUTED_FOR_RESIDUAL, is_cheap};
 
 use super::super::{Env, checked, read};
 use super::log::Log;
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
     fn derive_from_kept(&mut self, var: Var) {
         let (mut roots, mut eqns) = (Vec::new(), Vec::new());
         if self.facts.inputs[var].is_none()
-            && self.trace(var, var, MOST_CHAINED, &mut roots, &mut eqns)
+            && self.trace(var, var, MOST_RECOMPUTED_FOR_RESIDUAL, &mut roots, &mut eqns)
             && roots.is_empty()
         {
             self.kept[var] = false;
@@ -149,7 +149,7 @@ impl<'a> Search<'a> {
         let mut groups: BTreeMap<Var, (usize, Vec<Var>, Vec<usize>)> = BTreeMap::new();
         for &var in residuals.iter().filter(|&&v| self.kept[v] && self.facts.inputs[v].is_none()) {
             let (mut roots, mut eqns) = (Vec::new(), Vec::new());
-            if self.trace(var, var, MOST_CHAINED, &mut roots, &mut eqns)
+            if self.trace(var, var, MOST_RECOMPUTED_FOR_RESIDUAL, &mut roots, &mut eqns)
                 && let [root] = roots[..]
                 && root != var
             {

@@ -18,8 +18,9 @@ use super::super::memo;
 pub(crate) fn unknown_outs(body: &Arc<Jaxpr>, unknown_ins: &[bool]) -> Vec<bool> {
     #[derive(Clone)]
     struct UnknownOuts(Vec<bool>);
-    let Ok(UnknownOuts(outs)) =
-        memo::once(body, unknown_ins.to_vec(), || Ok::<_, Infallible>(UnknownOuts(follow(body, unknown_ins))));
+    let Ok(UnknownOuts(outs)) = memo::get_or_compute(body, unknown_ins.to_vec(), || {
+        Ok::<_, Infallible>(UnknownOuts(follow(body, unknown_ins)))
+    });
     outs
 }
 

@@ -1,4 +1,4 @@
-//! Sinks values that a loop stores only for other loops into these readers.
+//! Duplicates: values that a loop stores only for other loops are computed in each of these readers, as producers are in XLA's fusion.
 //!
 //! A stored value travels to memory once, and back once per reader. A reader that computes the value reads its operands instead, many of
 //! which it reads anyway. In a batch norm, the squared differences and the terms that are summed for the gradients of scale and bias are
@@ -13,21 +13,21 @@ use super::super::fuse::{MOST_MEMBERS, fits_shape};
 use super::super::ir::{Group, Steps, Value};
 use super::{Cone, Leaves, Pass, reads};
 
-/// The most equations that sink with a value.
-const MOST_SUNK: usize = 6;
+/// The most equations that are duplicated for a value.
+const MOST_DUPLICATED: usize = 6;
 
 /// The bytes that arrive from memory in the time a loop takes to compute one equation for one element.
 pub(in crate::steps) const BYTES_OF_EQUATION: usize = 1;
 
 /// Computes values where they are read.
-pub(in crate::steps) fn sink(steps: Steps) -> Steps {
+pub(in crate::steps) fn duplicate(steps: Steps) -> Steps {
     let mut pass = Pass::new(steps);
     for at in 0..pass.steps.steps.len() {
         let is_plain = |group: &&Group| group.reduction.is_none() && group.columns.is_none();
         let Some(group) = pass.loop_at(at).filter(is_plain) else { continue };
         // The last first, so that earlier values need not be stored for them.
         for out in group.outs.clone().into_iter().rev() {
-            pass.sink(at, out);
+            pass.duplicate(at, out);
         }
     }
     pass.finish()
@@ -35,7 +35,7 @@ pub(in crate::steps) fn sink(steps: Steps) -> Steps {
 
 impl Pass {
     /// Computes a stored value in all loops that read it, if they can and it pays.
-    fn sink(&mut self, at: usize, out: Var) {
+    fn duplicate(&mut self, at: usize, out: Var) {
         let Some(group) = self.loop_at(at) else { return };
         if self.stays[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
             return;
@@ -43,12 +43,12 @@ impl Pass {
         let Some(cone) = self.cone(group, at, out, Leaves::All) else { return };
         let is_cheap = |&i: &usize| is_cheap(&self.steps.eqn(group.members[i].eqn).op);
         let readers = self.readers[out].clone();
-        let sinks = cone.members.len() <= MOST_SUNK
+        let pays = cone.members.len() <= MOST_DUPLICATED
             && cone.members.iter().all(is_cheap)
             && readers.iter().all(|&reader| self.takes(reader, group, out, &cone))
             && self.pays(group, out, &cone, &readers)
             && self.needs_no_memory(out, &cone, &readers);
-        if !sinks || readers.is_empty() {
+        if !pays || readers.is_empty() {
             return;
         }
         for &reader in &readers {

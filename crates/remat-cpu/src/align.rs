@@ -1,4 +1,4 @@
-//! How memory is aligned.
+//! The alignment of buffers.
 
 /// Every buffer begins at a multiple of this many bytes: a cache line, and the widest vector register.
 pub(crate) const ALIGNMENT: usize = 64;

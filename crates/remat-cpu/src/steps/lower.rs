@@ -1,0 +1,30 @@
+//! From a jaxpr to steps: the passes, in order.
+
+use remat_ir::{Jaxpr, Result};
+
+use super::check::check;
+use super::ir::Steps;
+use super::merge::{merge_equal, merge_reductions};
+use super::recompute::{duplicate, recompute};
+use super::views::fused;
+
+impl Steps {
+    /// Lowers a program that has gone through [`CPU`](remat_opt::pipeline::CPU).
+    ///
+    /// # Errors
+    /// If its steps cannot be put in order, or are wrong, which is a defect.
+    pub(crate) fn of(jaxpr: Jaxpr) -> Result<Steps> {
+        // Equations become views, fused loops, and steps of one equation each.
+        let steps = fused(jaxpr)?;
+        // Before values are stored for readers far away, since that takes memory.
+        let mut steps = recompute(steps);
+        // Fewer equations of a loop leave room for those that are duplicated into it.
+        merge_equal(&mut steps);
+        let mut steps = duplicate(steps);
+        // Reductions that read the same values, also the duplicated ones, share a loop and may then have equal equations.
+        merge_reductions(&mut steps);
+        merge_equal(&mut steps);
+        check(&steps)?;
+        Ok(steps)
+    }
+}
