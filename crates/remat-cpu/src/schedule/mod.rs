@@ -27,13 +27,14 @@ use window::WINDOW;
 pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode};
 pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage, first_peak};
 
-/// Programs with more steps get fewer candidate orders.
+/// Programs with more steps get fewer candidate orders, since the time of each grows with the steps.
 const LARGE: usize = 20_000;
 
-/// How many steps the searches around the peak visit in all.
+/// How many steps the searches around the peak visit in all, which bounds their time in large programs: the peak is found again after each
+/// improvement.
 const REFINEMENT_STEPS: usize = 300_000;
 
-/// How often the steps around the peak are reordered at most.
+/// How often the steps around the peak are reordered at most, which bounds their time in small programs.
 const REFINEMENTS: usize = 50;
 
 /// A schedule of the steps: each runs after the steps whose results it reads, and the peak is at most that of the program's own order.
@@ -94,6 +95,7 @@ fn refine(flow: &Flow, best: &mut Candidate) {
     for _ in 0..REFINEMENTS.min(REFINEMENT_STEPS / count) {
         let mut position = index_vec![0u32; count];
         best.order.iter().enumerate().for_each(|(i, &step)| position[step] = i as u32);
+        // Every third window: neighbouring ones share most of their orders.
         let starts = (0..=size).step_by(3).map(|back| best.position.saturating_sub(back).min(count - size));
         let better = starts.filter_map(|start| {
             let window = window::improve(flow, &best.order[start..start + size], &position)?;

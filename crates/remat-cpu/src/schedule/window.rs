@@ -10,7 +10,7 @@ use super::flow::Flow;
 use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
 
-/// The most steps of a window.
+/// The most steps of a window: the time grows with the number of their sets, 1024.
 pub(super) const WINDOW: usize = 10;
 
 /// A set of steps of the window, one bit each.

@@ -41,16 +41,16 @@ impl Steps {
         let Steps { jaxpr, names, values, tokens, .. } = self;
         let steps =
             Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
-        let mut pass = Pass::new(steps, free);
+        let mut keeper = Keeper::new(steps, free);
         // The last equations first: a loop that reads one of them need not compute the equations before it.
         let mut is_changed = false;
-        for (eqn, positions) in pass.computed().into_iter().rev() {
-            is_changed |= pass.keep(eqn, &positions);
+        for (eqn, positions) in keeper.computed().into_iter().rev() {
+            is_changed |= keeper.keep(eqn, &positions);
         }
         if !is_changed {
             return Ok(None);
         }
-        let steps = pass.finish();
+        let steps = keeper.finish();
         check(&steps)?;
         Ok(Some(steps))
     }
@@ -66,7 +66,7 @@ impl Steps {
     }
 }
 
-struct Pass {
+struct Keeper {
     steps: Steps,
     /// Bytes that are free while each step runs.
     free: Vec<usize>,
@@ -84,8 +84,8 @@ struct Computed {
     var: Var,
 }
 
-impl Pass {
-    fn new(steps: Steps, free: Vec<usize>) -> Pass {
+impl Keeper {
+    fn new(steps: Steps, free: Vec<usize>) -> Keeper {
         let vars = steps.jaxpr.avals.len();
         let (mut readers, mut stays) = (VarMap::filled(vars, Vec::new()), VarMap::filled(vars, false));
         for (at, step) in steps.steps.iter().enumerate() {
@@ -101,7 +101,7 @@ impl Pass {
         for var in steps.jaxpr.ins.iter().copied().chain(outs) {
             stays[var] = true;
         }
-        Pass { steps, free, readers, stays }
+        Keeper { steps, free, readers, stays }
     }
 
     /// The loops that compute each large value, if there are several.
@@ -195,7 +195,7 @@ impl Pass {
 
     /// The steps without stores that nothing reads, and without loops and copies that store nothing.
     fn finish(self) -> Steps {
-        let Pass { mut steps, stays: mut needed, .. } = self;
+        let Keeper { mut steps, stays: mut needed, .. } = self;
         let mut rest = Vec::with_capacity(steps.steps.len());
         for mut step in std::mem::take(&mut steps.steps).into_iter().rev() {
             let is_needed = match &mut step {

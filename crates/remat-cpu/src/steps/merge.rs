@@ -10,8 +10,8 @@ use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value, read_by};
 
-/// A reduction moves ahead by at most this many steps.
-const NEAR_STEPS: usize = 16;
+/// A reduction moves ahead by at most this many steps. From there on its results are live.
+const MOST_STEPS_AHEAD: usize = 16;
 
 /// The most arrays that a merged loop reads: a CPU does not prefetch more, and the tiles of more would leave the first-level cache.
 pub(super) const MOST_READ: usize = 6;
@@ -109,7 +109,7 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
     }
     let is_own = |var: Var| group.members.iter().any(|m| m.out == var);
     let ready = all[at].reads(&steps.tokens).filter(|&var| !is_own(var)).map(|var| written[var.0 as usize]).max();
-    (at.saturating_sub(NEAR_STEPS)..at).find(|&i| {
+    (at.saturating_sub(MOST_STEPS_AHEAD)..at).find(|&i| {
         reduction(i).is_some_and(|(into, other)| {
             let others = read(steps, into);
             let shared = reads.iter().filter(|var| others.contains(var)).count();

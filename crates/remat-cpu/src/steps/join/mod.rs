@@ -24,7 +24,7 @@ use super::recompute::BYTES_OF_EQUATION;
 use crate::ids::StepId;
 
 /// Joined loops are at most this many steps apart: the steps between them are delayed.
-const NEAR_STEPS: usize = 6;
+const MOST_STEPS_DELAYED: usize = 6;
 
 /// The joined loop costs at most this fraction of both loops: smaller gains are not worth another order of the steps.
 const MOST_OF_BOTH: [usize; 2] = [7, 8];
@@ -49,20 +49,20 @@ impl Steps {
         let steps = Vec::new();
         let steps =
             Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
-        let mut pass = Pass { steps, seen: Vec::with_capacity(all.len()), readers };
+        let mut joiner = Joiner { steps, seen: Vec::with_capacity(all.len()), readers };
         let (mut at, mut is_changed) = (0, false);
         let mut later = all.into_iter();
         loop {
-            if at == pass.seen.len() {
+            if at == joiner.seen.len() {
                 let Some(step) = later.next() else { break };
-                pass.seen.push(step);
+                joiner.seen.push(step);
             }
-            let joined = pass.join_one_before(at);
+            let joined = joiner.join_one_before(at);
             is_changed |= joined.is_some();
             // The joined loop may be joined to another.
             at = joined.unwrap_or(at + 1);
         }
-        let Pass { mut steps, seen, .. } = pass;
+        let Joiner { mut steps, seen, .. } = joiner;
         if !is_changed {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ impl Steps {
     }
 }
 
-struct Pass {
+struct Joiner {
     /// The program, without its steps.
     steps: Steps,
     /// The steps up to the last one that was visited. The later ones are not here, so that a join moves few of them.
@@ -81,10 +81,10 @@ struct Pass {
     readers: VarMap<usize>,
 }
 
-impl Pass {
+impl Joiner {
     /// Joins a loop before this step with it. Returns the position of the joined loop.
     fn join_one_before(&mut self, at: usize) -> Option<usize> {
-        for first in (at.saturating_sub(NEAR_STEPS)..at).rev() {
+        for first in (at.saturating_sub(MOST_STEPS_DELAYED)..at).rev() {
             let Some(joined) = self.joined(first, at) else { continue };
             let Some(waiting) = self.waiting(first, at) else { continue };
             for var in outside(&self.seen[first]).into_iter().chain(outside(&self.seen[at])) {
