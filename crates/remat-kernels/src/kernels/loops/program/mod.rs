@@ -217,7 +217,7 @@ impl Program {
                 let written = events.iter().position(|&event| writes(event, k));
                 let pair = (operand.input, k);
                 // Other bytes are no valid bools.
-                let is_valid = is_bool || out.dtype != DType::Bool;
+                let is_valid = is_bool == (out.dtype == DType::Bool);
                 let fits = is_valid && out.extent == operand.extent && out.dtype.size() == operand.width;
                 if fits && last_read <= written && !in_place.contains(&pair) {
                     in_place.push(pair);
