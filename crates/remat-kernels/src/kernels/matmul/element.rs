@@ -182,20 +182,31 @@ impl<A: Accumulator> Reader<A> {
 /// How sums are converted to elements of a dtype: rounded once.
 pub(in super::super) struct Writer<A> {
     pub(in super::super) dtype: DType,
-    convert: Option<TileFn>,
+    /// The conversions of a sum, one after the other.
+    converts: [Option<TileFn>; 2],
     store: Option<TileFn>,
     number: PhantomData<A>,
 }
 
 impl<A: Accumulator> Writer<A> {
     pub(in super::super) fn new(dtype: DType) -> Writer<A> {
-        let convert = Prim::from(ConvertElementType { dtype });
-        Writer {
-            dtype,
-            convert: (dtype != A::DTYPE).then(|| tile::elementwise(&convert, &[A::DTYPE])).flatten(),
-            store: tile::store(dtype),
-            number: PhantomData,
-        }
+        Writer::through([A::DTYPE, A::DTYPE, dtype])
+    }
+
+    /// A writer of sums of this type that are integers of at most 32 bits: as elements of a dtype of integers, to which they wrap.
+    pub(in super::super) fn of_integers(dtype: DType) -> Writer<A> {
+        Writer::through([A::DTYPE, DType::I32, dtype])
+    }
+
+    /// A writer of sums that are converted from each of these dtypes to the next.
+    fn through(dtypes: [DType; 3]) -> Writer<A> {
+        let convert = |from: DType, dtype: DType| {
+            let convert = Prim::from(ConvertElementType { dtype });
+            (dtype != from).then(|| tile::elementwise(&convert, &[from])).flatten()
+        };
+        let [from, between, dtype] = dtypes;
+        let converts = [convert(from, between), convert(between, dtype)];
+        Writer { dtype, converts, store: tile::store(dtype), number: PhantomData }
     }
 
     /// Whether sums need no conversion.
@@ -216,11 +227,13 @@ impl<A: Accumulator> Writer<A> {
             unsafe {
                 let to = to.add(i * CHUNK * size);
                 let mut at = sums.as_ptr().cast::<u8>();
-                let mut rounded = Chunk::uninit();
-                let register = rounded.as_mut_ptr().cast::<u8>();
-                if let Some(convert) = self.convert {
-                    convert(n, register, &[at]);
-                    at = register;
+                let mut registers = [Chunk::uninit(), Chunk::uninit()];
+                for (convert, register) in self.converts.iter().zip(&mut registers) {
+                    if let Some(convert) = convert {
+                        let register = register.as_mut_ptr().cast::<u8>();
+                        convert(n, register, &[at]);
+                        at = register;
+                    }
                 }
                 match self.store {
                     Some(store) => store(n, to, &[at]),

@@ -67,7 +67,13 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
             // Sums of few products of 8-bit integers are exact in f32.
             DType::I8 | DType::U8 => {
                 let dot = Dot::<f32>::new(op, ins, out);
-                if dot.is_thin() { dot.thin::<i64>() } else { Dot::<i64>::new(op, ins, out).kernel() }
+                if dot.has_small_bytes() {
+                    Box::new(SmallKernel::new(dot, Writer::of_integers(out.dtype)))
+                } else if dot.is_thin() {
+                    dot.thin::<i64>()
+                } else {
+                    Dot::<i64>::new(op, ins, out).kernel()
+                }
             }
             _ => Dot::<i64>::new(op, ins, out).kernel(),
         },
@@ -143,6 +149,12 @@ impl<F: Accumulator> Dot<F> {
     /// Whether one of the operands has few rows.
     fn is_thin(&self) -> bool {
         is_thin(self.rows, self.columns, self.depth)
+    }
+
+    /// Whether the matrices are small, and the sums of products of 8-bit integers are exact in f32.
+    fn has_small_bytes(&self) -> bool {
+        let is_exact = self.depth <= <i64 as Sum<f32>>::CHUNK;
+        is_exact && !self.is_thin() && is_small(self.rows, self.columns, self.depth)
     }
 
     /// The kernel, for results that are sums of such numbers.

@@ -438,3 +438,32 @@ fn sums_of_small_integers_are_exact() {
         }
     }
 }
+
+/// Small products of bytes are exact as f32, along the longest axis for which they are computed so, and wrap to every dtype of integers.
+#[test]
+fn small_products_of_bytes_are_exact() {
+    for (from, least, most) in [(DType::I8, -128.0, 127.0), (DType::U8, 0.0, 255.0)] {
+        let full = |shape: [usize; 3], value| {
+            crate::test_support::filled(from, &shape, 1, |_| remat_ir::Literal::from_f64(from, value))
+        };
+        for to in DType::ALL.into_iter().filter(|dtype| dtype.is_integer()) {
+            for (m, k, n) in [(17, 256, 33), (2, 63, 70), (16, 16, 16), (3, 0, 4), (2, 5, 0)] {
+                for (l, r) in [(1, 2), (2, 1)] {
+                    let op = numbers([&[l], &[r]], [&[0], &[0]], to);
+                    let [x, y] =
+                        [if l == 1 { [3, k, m] } else { [3, m, k] }, if r == 1 { [3, k, n] } else { [3, n, k] }];
+                    let build = |ins: &[Aval], outs: &[Aval]| -> Box<dyn Kernel> {
+                        let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+                        let dot = Dot::<f32>::new(&op, [(from, &l), (from, &r)], &outs[0]);
+                        assert!(dot.has_small_bytes() || m * k * n == 0);
+                        Box::new(SmallKernel::new(dot, Writer::of_integers(to)))
+                    };
+                    let extremes = [(least, least), (least, most), (most, most)].map(|(a, b)| [full(x, a), full(y, b)]);
+                    for ins in extremes.into_iter().chain([[wild(from, &x, 2), wild(from, &y, 3)]]) {
+                        check_by(&Op::from(op.clone()), build, &ins, assert_same);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -41,6 +41,10 @@ const WORTH: usize = 1 << 12;
 /// The same for bf16, which would otherwise be widened and multiplied as small matrices ([`small`](super::small)).
 const WIDENED_WORTH: usize = 1 << 15;
 
+/// Multiplications of whole panels of bytes for each one of a product, from which on bytes are rather widened and multiplied as small
+/// matrices.
+const PADDED: usize = 4;
+
 /// Fewest multiplications for which splitting f32 is worth it.
 const SPLIT_WORTH: usize = 1 << 18;
 
@@ -56,6 +60,7 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         Kind::F32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
         Kind::Bf16 if !dot.is_thin() => work >= WIDENED_WORTH,
+        Kind::I8 | Kind::U8 if dot.has_small_bytes() => work >= WORTH && padded(&dot) < work.saturating_mul(PADDED),
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };
     if !is_worth {
@@ -65,6 +70,13 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         return Some(Box::new(ThinKernel::new(kind, unit, dot)));
     }
     Some(Box::new(NarrowKernel::new(Sizes::of(kind), unit, kind, dot)))
+}
+
+/// The multiplications of whole panels of bytes that hold the operands of a product.
+fn padded(dot: &Dot<f32>) -> usize {
+    let [rows, columns, depth] =
+        [(dot.rows, PANEL), (dot.columns, PANEL), (dot.depth, u8::PER_GROUP)].map(|(len, of)| len.next_multiple_of(of));
+    rows.saturating_mul(columns).saturating_mul(depth)
 }
 
 /// The kind of the elements of products with such results.
