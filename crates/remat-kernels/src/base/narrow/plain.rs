@@ -1,5 +1,5 @@
 //! Micro-kernels in plain Rust, which replace a unit in tests: they do what one instruction of the matrix unit does, on tiles of the same
-//! packed panels.
+//! packed panels. The innermost loops count by hand: without optimisation, as in tests, an iterator takes many times as long.
 
 // Panels are given as pointers, as to every micro-kernel.
 #![allow(unsafe_code)]
@@ -107,37 +107,64 @@ in_place!(unsigned_in_place, tdpbuud);
 /// and additions. Both sums are added, and the result is added to the old sum. Subnormal numbers, before or after an operation, become
 /// zero. The bits of a NaN are not specified here.
 fn tdpbf16ps(sums: &mut Tile, left: &Tile, right: &Tile) {
-    let flushed = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
-    let pair = |word: u32| [word << 16, word & 0xffff_0000].map(|bits| flushed(f32::from_bits(bits)));
-    for (i, sum) in sums.iter_mut().enumerate() {
+    let (left, right) = (pairs(left), pairs(right));
+    let mut i = 0;
+    while i < TILE {
         let mut of_pair = [0f32; 2];
-        for word in 0..16 {
-            let (x, y) = (pair(left[i / 16 * 16 + word]), pair(right[word * 16 + i % 16]));
-            for (sum, (x, y)) in of_pair.iter_mut().zip(x.into_iter().zip(y)) {
-                *sum = flushed(x.mul_add(y, *sum));
-            }
+        let mut word = 0;
+        while word < 16 {
+            let (x, y) = (left[i / 16 * 16 + word], right[word * 16 + i % 16]);
+            of_pair = [add_product(of_pair[0], x[0], y[0]), add_product(of_pair[1], x[1], y[1])];
+            word += 1;
         }
-        let before = flushed(f32::from_bits(*sum));
-        *sum = flushed(before + flushed(of_pair[0] + of_pair[1])).to_bits();
+        let before = flushed(f32::from_bits(sums[i]));
+        sums[i] = flushed(before + flushed(of_pair[0] + of_pair[1])).to_bits();
+        i += 1;
     }
+}
+
+/// The numbers of the pairs of a tile.
+fn pairs(tile: &Tile) -> [[f32; 2]; TILE] {
+    tile.map(|word| [word << 16, word & 0xffff_0000].map(|bits| flushed(f32::from_bits(bits))))
+}
+
+/// Zero for a subnormal number.
+fn flushed(x: f32) -> f32 {
+    if x > -f32::MIN_POSITIVE && x < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
+}
+
+/// `sum + x * y` of bf16, rounded once. Their product is exact, unless it is too small or too large. Only then the function for fused
+/// operations is needed, which takes long where the CPU has no instruction for it.
+fn add_product(sum: f32, x: f32, y: f32) -> f32 {
+    let product = x * y;
+    let size = if product < 0.0 { -product } else { product };
+    let is_exact = size > f32::MIN_POSITIVE && size <= f32::MAX || x == 0.0 || y == 0.0;
+    let sum = if is_exact { sum + product } else { x.mul_add(y, sum) };
+    // As `flushed`, whose call would take as long as the rest.
+    if sum > -f32::MIN_POSITIVE && sum < f32::MIN_POSITIVE { flushed(sum) } else { sum }
 }
 
 /// What `tdpbssd` does: sums of the products of four signed bytes, modulo 2^32.
 fn tdpbssd(sums: &mut Tile, left: &Tile, right: &Tile) {
-    bytes(sums, left, right, |byte| i32::from(byte as i8));
+    add_bytes(sums, [left, right].map(|tile| tile.map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)))));
 }
 
 /// What `tdpbuud` does: sums of the products of four unsigned bytes, modulo 2^32.
 fn tdpbuud(sums: &mut Tile, left: &Tile, right: &Tile) {
-    bytes(sums, left, right, i32::from);
+    add_bytes(sums, [left, right].map(|tile| tile.map(|word| word.to_le_bytes().map(i32::from))));
 }
 
-fn bytes(sums: &mut Tile, left: &Tile, right: &Tile, number: impl Fn(u8) -> i32) {
-    for (i, sum) in sums.iter_mut().enumerate() {
-        for word in 0..16 {
-            let (x, y) = (left[i / 16 * 16 + word].to_le_bytes(), right[word * 16 + i % 16].to_le_bytes());
-            let products = x.into_iter().zip(y).map(|(x, y)| number(x) * number(y));
-            *sum = products.fold(*sum, |sum, product| sum.wrapping_add(product as u32));
+/// Adds the products of the four numbers of each word.
+fn add_bytes(sums: &mut Tile, [left, right]: [[[i32; 4]; TILE]; 2]) {
+    let mut i = 0;
+    while i < TILE {
+        let mut word = 0;
+        while word < 16 {
+            let (x, y) = (left[i / 16 * 16 + word], right[word * 16 + i % 16]);
+            let product = x[0] * y[0] + x[1] * y[1] + x[2] * y[2] + x[3] * y[3];
+            sums[i] = sums[i].wrapping_add(product as u32);
+            word += 1;
         }
+        i += 1;
     }
 }

@@ -70,12 +70,12 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
                 dims.iter().zip(sizes).for_each(|(&d, size)| shape[d] = size);
                 shape
             };
-            let [x, w] = [placed(image, [2, 20, 17, 18]), placed(weights, [40, 20, 3, 3])];
-            let y = placed(image, [2, 40, 17, 18]);
+            let [x, w] = [placed(image, [2, 20, 9, 10]), placed(weights, [40, 20, 3, 3])];
+            let [y, large] = [placed(image, [2, 40, 9, 10]), placed(image, [2, 20, 17, 18])];
             let (lhs_dims, rhs_dims, out_dims) = (order(&image), order(&weights), order(&image));
             let forward = Conv { padding: vec![(1, 1); 2], lhs_dims, rhs_dims, out_dims, ..of_rank(2, to) };
             agree(&forward, from, [&x, &w], &mut stream);
-            agree(&Conv { strides: [2, 2].as_slice().into(), ..forward.clone() }, from, [&x, &w], &mut stream);
+            agree(&Conv { strides: [2, 2].as_slice().into(), ..forward.clone() }, from, [&large, &w], &mut stream);
             agree(&Conv { lhs_dilation: [2, 2].as_slice().into(), ..forward.clone() }, from, [&x, &w], &mut stream);
             let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
             let of_image = Conv { rhs_dims: swapped(&forward.rhs_dims), ..forward.clone() };
