@@ -101,11 +101,21 @@ impl Kernels<'_> {
         let steps = self.steps;
         let specs = blocks.groups.iter().map(|group| spec(steps, group)).collect::<Result<Vec<_>>>()?;
         let homes = homes(steps, blocks, &specs)?;
-        let mut buffers = BlockBuffers { homes: &homes, outs: Vec::new(), inside: Vec::new(), inputs: Vec::new() };
-        for &out in blocks.groups.iter().flat_map(|group| &group.outs) {
+        let mut buffers =
+            BlockBuffers { homes: &homes, outs: Vec::new(), inside: Vec::new(), full: Vec::new(), inputs: Vec::new() };
+        for (at, &out) in
+            blocks.groups.iter().enumerate().flat_map(|(at, group)| group.outs.iter().map(move |out| (at, out)))
+        {
             let home = buffers.home(out);
-            let is_inside = steps.jaxpr.avals[home].size() == blocks.space[1] && !blocks.outs.contains(&home);
-            let of_kind = if is_inside { &mut buffers.inside } else { &mut buffers.outs };
+            let of_kind = if blocks.outs.contains(&home) {
+                &mut buffers.outs
+            } else if steps.jaxpr.avals[home].size() == blocks.space[1] {
+                &mut buffers.inside
+            } else {
+                let last = specs.iter().rposition(|(_, inputs)| inputs.contains(&home)).unwrap_or(at);
+                buffers.put_in_block(home, at, last);
+                continue;
+            };
             if !of_kind.contains(&home) {
                 of_kind.push(home);
             }
@@ -116,14 +126,14 @@ impl Kernels<'_> {
             let outs = group.outs.iter().map(|&var| buffers.memory(var)).collect();
             phases.push(LoopPhase { spec, ins, outs });
         }
-        let BlockBuffers { outs, inside, inputs, .. } = buffers;
+        let BlockBuffers { outs, inputs, .. } = buffers;
         let kernel = BlockedLoops { phases, space: blocks.space }.kernel();
         let last = blocks.groups.last();
         let kernel =
             kernel.ok_or_else(|| Error::new(ErrorKind::Internal, "loop", "a loop cannot be computed in blocks"))?;
         let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
         let outs = outs.iter().map(|&v| self.buffers.own(v)).collect();
-        for (&var, &home) in homes.iter().filter(|(_, home)| !inside.contains(home)) {
+        for (&var, &home) in homes.iter().filter(|(_, home)| blocks.outs.contains(home)) {
             self.buffers.share(var, home);
         }
         self.push(last.and_then(|group| Some(group.members.last()?.eqn)), kernel.into(), inputs, outs)
@@ -142,6 +152,8 @@ struct BlockBuffers<'a> {
     homes: &'a HashMap<Var, Var>,
     outs: Vec<Var>,
     inside: Vec<Var>,
+    /// Values with one element per position of the space, each with the number of its memory and the last loop that reads it.
+    full: Vec<(Var, usize, usize)>,
     inputs: Vec<Var>,
 }
 
@@ -149,6 +161,13 @@ impl BlockBuffers<'_> {
     /// The variable whose memory this variable shares, or itself.
     fn home(&self, var: Var) -> Var {
         self.homes.get(&var).copied().unwrap_or(var)
+    }
+
+    /// Gives a value of full size memory of the block: that of one which no loop reads any more when this loop computes it, if there is one.
+    fn put_in_block(&mut self, var: Var, computed: usize, last: usize) {
+        let is_taken = |n: usize| self.full.iter().any(|&(_, number, last)| number == n && last >= computed);
+        let number = (0..).find(|&number| !is_taken(number)).unwrap_or(self.full.len());
+        self.full.push((var, number, last));
     }
 
     /// The memory of a variable. A variable that none of the loops computes becomes an input.
@@ -161,6 +180,9 @@ impl BlockBuffers<'_> {
         if let Some(value) = position(&self.inside) {
             return PhaseMemory::Inside(value);
         }
+        if let Some(&(_, number, _)) = self.full.iter().find(|value| value.0 == home) {
+            return PhaseMemory::Block(number);
+        }
         PhaseMemory::Input(position(&self.inputs).unwrap_or_else(|| {
             self.inputs.push(home);
             self.inputs.len() - 1
@@ -169,8 +191,7 @@ impl BlockBuffers<'_> {
 }
 
 /// Maps values that only the loops of this step read to the results that replace them in place: such a value shares the buffer of the
-/// result that its last reader computes. Where in place is impossible (a reduction, another dtype), a value of full size gets its own
-/// buffer while the step runs.
+/// result that its last reader computes. Where in place is impossible (a reduction, another dtype), a value has memory of a block.
 ///
 /// # Errors
 /// If there is no function for an operation of a loop.
@@ -184,8 +205,11 @@ fn homes(steps: &Steps, blocks: &Blocks, specs: &[(LoopSpec, Vec<Var>)]) -> Resu
                 blocks.groups[..at].iter().any(|group| group.outs.contains(&var)) && !blocks.outs.contains(&var);
             let is_read_later = specs[at + 1..].iter().any(|(_, inputs)| inputs.contains(&var));
             let is_same = steps.jaxpr.avals[var].dtype == steps.jaxpr.avals[out].dtype;
-            if is_inside && !is_read_later && is_same && !homes.contains_key(&var) && !taken.contains(&out) {
-                homes.insert(var, homes.get(&out).copied().unwrap_or(out));
+            let home = homes.get(&out).copied().unwrap_or(out);
+            let has_array = blocks.outs.contains(&home) || steps.jaxpr.avals[home].size() == blocks.space[1];
+            if is_inside && !is_read_later && is_same && has_array && !homes.contains_key(&var) && !taken.contains(&out)
+            {
+                homes.insert(var, home);
                 taken.push(out);
             }
         }

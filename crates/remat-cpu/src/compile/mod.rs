@@ -11,17 +11,21 @@ mod results;
 mod tests;
 mod text;
 
+use std::collections::HashSet;
+
 use oxc_index::IndexVec;
-use remat_ir::{Jaxpr, Result};
+use remat_ir::{Jaxpr, Result, Var};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 
-use crate::ids::{ResultId, StepId};
+use crate::ids::{ArgId, BufferId, ResultId, StepId};
 use crate::peak::Programs;
 use crate::plan::{Plan, plan};
 use crate::program::{CompiledProgram, ProgramResult};
 use crate::schedule::{Graph, schedule};
-use crate::steps::Steps;
+use crate::steps::{Blocks, Step, Steps};
+
+use buffers::Owner;
 use kernels::{Controls, KernelCall, Kernels};
 
 /// The caller of a program.
@@ -29,8 +33,19 @@ use kernels::{Controls, KernelCall, Kernels};
 pub(crate) enum Caller {
     /// A user: an argument can be returned as a result.
     User,
-    /// A loop or a branch, which provides the memory of every result.
-    Control,
+    /// A loop or a branch, which provides the memory of every result. It donates only the arguments from the first number to before the second,
+    /// the carries of a loop.
+    Control([usize; 2]),
+}
+
+impl Caller {
+    /// The caller of a condition or of a branch.
+    pub(crate) const WITHOUT_CARRIES: Caller = Caller::Control([0; 2]);
+
+    /// The caller of the body of a loop with this many carries, which are its arguments from this one on.
+    pub(crate) fn with_carries(first: usize, count: usize) -> Caller {
+        Caller::Control([first, first + count])
+    }
 }
 
 /// A program whose steps have kernels, schedules and memory.
@@ -63,12 +78,44 @@ impl<'a> Planned<'a> {
     fn new(steps: &'a Steps, caller: Caller, threads: &'a Threads, controls: &'a Controls) -> Result<Planned<'a>> {
         let mut kernels = Kernels::new(steps, threads, controls)?;
         let results = kernels.results(caller)?;
-        let graph = kernels.graph();
+        let mut graph = kernels.graph();
+        if let Caller::Control([first, end]) = caller {
+            let is_kept = |buffer: BufferId| match kernels.buffers.owner(buffer) {
+                Owner::Argument(argument) => !(first..end).contains(&argument.index()),
+                _ => false,
+            };
+            graph.steps.iter_mut().for_each(|step| step.in_place.retain(|(input, _)| !is_kept(*input)));
+        }
         let keeping = Ordered::new(&graph)?;
         // The body of a loop or a branch donates what its control flow allows, and its plan accounts for that.
         let donated = if caller == Caller::User { graph.for_donated_arguments() } else { None };
         let donating = donated.as_ref().map(Ordered::new).transpose()?;
         Ok(Planned { kernels, results, keeping, donating })
+    }
+
+    /// The loops in blocks during which more memory is live than another plan needs, or those with the most live memory if there are none: the
+    /// holes between values need memory too.
+    fn too_large<'s>(&'s self, than: &Planned<'_>) -> Vec<&'s Blocks> {
+        let mut steps = Vec::new();
+        for (mine, other) in [(Some(&self.keeping), &than.keeping), (self.donating.as_ref(), than.for_donating())] {
+            let Some(Ordered { order, plan }) = mine.filter(|mine| mine.plan.arena > other.plan.arena) else {
+                continue;
+            };
+            let live = order.iter().zip(&plan.timeline);
+            let blocks = live.filter_map(|(&step, &live)| match self.kernels.steps.steps.get(step.index()) {
+                Some(Step::Blocks(blocks)) => Some((live, blocks)),
+                _ => None,
+            });
+            let blocks: Vec<(usize, &Blocks)> = blocks.collect();
+            let most = blocks.iter().map(|(live, _)| *live).max().unwrap_or(0);
+            let limit = most.min(other.plan.arena + 1);
+            steps.extend(blocks.iter().filter(|(live, _)| *live >= limit).map(|(_, blocks)| *blocks));
+        }
+        steps
+    }
+
+    fn for_donating(&self) -> &Ordered {
+        self.donating.as_ref().unwrap_or(&self.keeping)
     }
 
     /// The programs in the orders of this plan.
@@ -106,14 +153,17 @@ fn plan_with<R>(
         let Some(kept) = steps.keep(order, &free, margin)? else { break };
         let keeping = Planned::new(&kept, caller, threads, &controls)?;
         let more = keeping.programs(jaxpr)?;
-        if needs_no_more(&more, &programs) {
+        if needs_no_more(&more, &programs, caller) {
             return in_blocks(jaxpr, &keeping, more, caller, use_plan);
         }
     }
     in_blocks(jaxpr, &planned, programs, caller, use_plan)
 }
 
-/// Plans a program with its loops computed in blocks, unless that needs more memory than this plan.
+/// How often loops in blocks are planned, with those apart that needed too much memory the last time.
+const ATTEMPTS: usize = 4;
+
+/// Plans a program with its loops computed in blocks, as far as that needs no more memory than this plan.
 ///
 /// # Errors
 /// As [`plan_with`].
@@ -128,10 +178,24 @@ fn in_blocks<R>(
     // The operand tables of large steps are memory too.
     let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
     let largest = planned.kernels.calls.iter().map(table).max().unwrap_or(0);
-    let blocks = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest)?;
-    replaced(jaxpr, planned, programs, caller, blocks, |planned, programs| {
-        joined(jaxpr, planned, programs, caller, use_plan)
-    })
+    let mut apart: HashSet<Var> = HashSet::new();
+    for _ in 0..ATTEMPTS {
+        let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest, &apart)? else {
+            break;
+        };
+        let Kernels { threads, controls, .. } = planned.kernels;
+        let other = Planned::new(&blocks, caller, threads, controls)?;
+        let more = other.programs(jaxpr)?;
+        if needs_no_more(&more, &programs, caller) {
+            return joined(jaxpr, &other, more, caller, use_plan);
+        }
+        let too_large = other.too_large(planned);
+        if too_large.is_empty() {
+            break;
+        }
+        apart.extend(too_large.into_iter().flat_map(|blocks| &blocks.groups).flat_map(|group| &group.outs));
+    }
+    joined(jaxpr, planned, programs, caller, use_plan)
 }
 
 /// Plans a program with its loops joined where they share work, unless that needs more memory than this plan. Loops that are computed in
@@ -146,27 +210,11 @@ fn joined<R>(
     caller: Caller,
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
-    let joined = planned.kernels.steps.join(&planned.keeping.order)?;
-    replaced(jaxpr, planned, programs, caller, joined, use_plan)
-}
-
-/// Plans a program with these steps instead of those of a plan, if there are any, unless that needs more memory.
-///
-/// # Errors
-/// As [`plan_with`].
-fn replaced<R>(
-    jaxpr: &Jaxpr,
-    planned: &Planned<'_>,
-    programs: Programs,
-    caller: Caller,
-    steps: Option<Steps>,
-    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
-) -> Result<R> {
-    if let Some(steps) = steps {
+    if let Some(steps) = planned.kernels.steps.join(&planned.keeping.order)? {
         let Kernels { threads, controls, .. } = planned.kernels;
         let other = Planned::new(&steps, caller, threads, controls)?;
         let more = other.programs(jaxpr)?;
-        if needs_no_more(&more, &programs) {
+        if needs_no_more(&more, &programs, caller) {
             return use_plan(&other, more);
         }
     }
@@ -174,11 +222,22 @@ fn replaced<R>(
 }
 
 /// Whether a program needs no more memory than another, whichever arguments the caller donates.
-fn needs_no_more(more: &Programs, than: &Programs) -> bool {
-    let peaks = |programs: &Programs| [programs.keeping.peak(|_| false), programs.for_donated(|_| true).peak(|_| true)];
+fn needs_no_more(more: &Programs, than: &Programs, caller: Caller) -> bool {
+    // A loop gives a carry that is not computed in place a second buffer.
     let mut donated = more.keeping.donated.iter().zip(&than.keeping.donated);
-    peaks(more).iter().zip(peaks(than)).all(|(&more, than)| more <= than)
-        && donated.all(|(more, than)| than.is_none() || more == than)
+    if caller != Caller::User && donated.any(|(more, than)| than.is_some() && more != than) {
+        return false;
+    }
+    let peak =
+        |programs: &Programs, is_donated: &dyn Fn(ArgId) -> bool| programs.for_donated(is_donated).peak(is_donated);
+    // The bytes of the outputs that take the memory of an argument. Those arguments with which the other program saves more are the worst to
+    // donate.
+    let saved = |program: &CompiledProgram, arg: ArgId| {
+        program.own_outputs(|_| false) - program.own_outputs(|donated| donated == arg)
+    };
+    let is_worse = |arg: ArgId| saved(&more.keeping, arg) < saved(&than.keeping, arg);
+    let donated: [&dyn Fn(ArgId) -> bool; 3] = [&|_| false, &|_| true, &is_worse];
+    donated.into_iter().all(|is_donated| peak(more, is_donated) <= peak(than, is_donated))
 }
 
 /// Compiles a program for these threads.

@@ -17,7 +17,7 @@ use remat_ir::{Eqn, Op, Result, Var};
 use remat_kernels::{Layout, Threads};
 
 use super::buffers::Owner;
-use super::{Caller, Planned, donation, listing};
+use super::{Planned, donation, listing};
 use crate::control;
 use crate::ids::{BufferId, ResultId, StepId};
 use crate::plan::Location;
@@ -105,8 +105,8 @@ impl Planned<'_> {
     /// The steps of the bodies of a loop or a branch.
     fn bodies(&self, eqn: &Eqn, threads: &Threads, indent: usize, text: &mut String) -> Result<()> {
         let Op::Call(op) = &eqn.op else { return Ok(()) };
-        for (name, jaxpr) in control::bodies(op) {
-            let body = listing(&jaxpr, Caller::Control, threads, indent)?;
+        for (name, jaxpr, caller) in control::bodies(op) {
+            let body = listing(&jaxpr, caller, threads, indent)?;
             line(text, indent, &format!("{name}: {body}"));
         }
         Ok(())

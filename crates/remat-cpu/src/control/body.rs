@@ -19,8 +19,8 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub(super) fn new(jaxpr: &Jaxpr, threads: &Threads) -> Result<Body> {
-        let program = compile(jaxpr, Caller::Control, threads)?.keeping;
+    pub(super) fn new(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Body> {
+        let program = compile(jaxpr, caller, threads)?.keeping;
         let mut result_of: IndexVec<OutId, Option<ResultId>> = index_vec![None; program.outputs.len()];
         for (number, result) in program.results.iter_enumerated() {
             let ProgramResult::Output(out) = *result else {

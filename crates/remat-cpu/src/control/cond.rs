@@ -7,6 +7,7 @@ use remat_ir::{Cond, Element, LiveValue, Result, with_dtype};
 use remat_kernels::{Kernel, Source, Target, Threads};
 
 use super::body::{Body, internal};
+use crate::compile::Caller;
 
 pub(super) struct CondKernel {
     branches: Vec<Body>,
@@ -16,7 +17,7 @@ pub(super) struct CondKernel {
 
 impl CondKernel {
     pub(super) fn new(op: &Cond, threads: &Threads) -> Result<CondKernel> {
-        let branches = op.branches.iter().map(|branch| Body::new(branch, threads));
+        let branches = op.branches.iter().map(|branch| Body::new(branch, Caller::WITHOUT_CARRIES, threads));
         let branches = branches.collect::<Result<Vec<Body>>>()?;
         let largest = branches.iter().max_by_key(|body| body.scratch());
         let largest = largest.ok_or_else(|| internal("a cond has no branches".to_string()))?;

@@ -16,6 +16,7 @@ use self::carry::without_constants;
 use self::cond::CondKernel;
 use self::scan::ScanKernel;
 use self::while_loop::WhileKernel;
+use crate::compile::Caller;
 
 /// The kernel of a loop or a branch.
 ///
@@ -33,17 +34,23 @@ pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
     })
 }
 
-/// The bodies of a loop or a branch as the engine compiles them, with their names; empty for other calls.
-pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr)> {
+/// The bodies of a loop or a branch as the engine compiles them, with their names and callers; empty for other calls.
+pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr, Caller)> {
     match op {
-        Call::Scan(op) => vec![("body".to_string(), without_constants(&op.jaxpr, op.num_consts, op.num_carry).0)],
+        Call::Scan(op) => {
+            let body = without_constants(&op.jaxpr, op.num_consts, op.num_carry).0;
+            vec![("body".to_string(), body, Caller::with_carries(op.num_consts, op.num_carry))]
+        }
         Call::While(op) => {
-            let body = without_constants(&op.body, op.body_consts, op.body.outs.len()).0;
-            vec![("condition".to_string(), Jaxpr::clone(&op.cond)), ("body".to_string(), body)]
+            let count = op.body.outs.len();
+            let body = without_constants(&op.body, op.body_consts, count).0;
+            let condition = ("condition".to_string(), Jaxpr::clone(&op.cond), Caller::WITHOUT_CARRIES);
+            vec![condition, ("body".to_string(), body, Caller::with_carries(op.body_consts, count))]
         }
         Call::Cond(op) => {
+            let name = |i: usize| format!("branch {i}");
             let branches = op.branches.iter().enumerate();
-            branches.map(|(i, branch)| (format!("branch {i}"), Jaxpr::clone(branch))).collect()
+            branches.map(|(i, branch)| (name(i), Jaxpr::clone(branch), Caller::WITHOUT_CARRIES)).collect()
         }
         Call::CustomLin(_) | Call::Jit(_) | Call::Checkpoint(_) => Vec::new(),
         Call::CustomJvp(_) | Call::CustomVjp(_) | Call::ShardMap(_) => Vec::new(),

@@ -8,6 +8,7 @@ use remat_kernels::{Kernel, Source, Target, Threads};
 
 use super::body::Body;
 use super::carry::{Carry, CarryKind, carries, pairs, without_constants};
+use crate::compile::Caller;
 
 pub(super) struct ScanKernel {
     body: Body,
@@ -29,7 +30,7 @@ pub(super) struct ScanKernel {
 impl ScanKernel {
     pub(super) fn new(op: &Scan, threads: &Threads) -> Result<ScanKernel> {
         let (jaxpr, is_constant) = without_constants(&op.jaxpr, op.num_consts, op.num_carry);
-        let body = Body::new(&jaxpr, threads)?;
+        let body = Body::new(&jaxpr, Caller::with_carries(op.num_consts, op.num_carry), threads)?;
         let (carries, second) = carries(&jaxpr, &body, op.num_consts, op.num_consts, op.num_carry, &is_constant);
         let computed: Vec<usize> = (0..op.num_carry).filter(|&c| !is_constant[c]).collect();
         let bytes = |avals: Vec<remat_ir::Aval>| avals.iter().map(remat_ir::Aval::bytes).collect::<Vec<usize>>();

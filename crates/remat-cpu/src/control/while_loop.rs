@@ -9,6 +9,7 @@ use remat_kernels::{Kernel, Source, Target, Threads};
 use super::body::Body;
 use super::carry::{Carry, CarryKind, carries, pairs, without_constants};
 use crate::align::aligned;
+use crate::compile::Caller;
 
 pub(super) struct WhileKernel {
     cond: Body,
@@ -27,10 +28,10 @@ impl WhileKernel {
     pub(super) fn new(op: &While, threads: &Threads) -> Result<WhileKernel> {
         let count = op.body.outs.len();
         let (jaxpr, is_constant) = without_constants(&op.body, op.body_consts, count);
-        let body = Body::new(&jaxpr, threads)?;
+        let body = Body::new(&jaxpr, Caller::with_carries(op.body_consts, count), threads)?;
         let first = op.cond_consts + op.body_consts;
         let (carries, second) = carries(&jaxpr, &body, first, op.body_consts, count, &is_constant);
-        let cond = Body::new(&op.cond, threads)?;
+        let cond = Body::new(&op.cond, Caller::WITHOUT_CARRIES, threads)?;
         // Both have the same scratch memory, one after the other.
         let larger = if cond.scratch() > body.scratch() { &cond } else { &body };
         Ok(WhileKernel {

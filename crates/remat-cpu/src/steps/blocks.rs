@@ -28,11 +28,16 @@ const NEAR_STEPS: usize = 24;
 
 impl Steps {
     /// The steps with loops grouped into blocks, or `None` if there are none to group. `allowed` tells which numbers of inputs and outputs
-    /// such a step may have. They are estimated before there are kernels and can rarely be exceeded.
+    /// such a step may have. They are estimated before there are kernels and can rarely be exceeded. Loops that compute one of the variables
+    /// `apart` stay apart.
     ///
     /// # Errors
     /// If the steps are wrong, which is a defect.
-    pub(crate) fn in_blocks(&self, allowed: impl Fn(usize, usize) -> bool) -> Result<Option<Steps>> {
+    pub(crate) fn in_blocks(
+        &self,
+        allowed: impl Fn(usize, usize) -> bool,
+        apart: &HashSet<Var>,
+    ) -> Result<Option<Steps>> {
         let mut needed = VarMap::filled(self.jaxpr.avals.len(), false);
         for base in self.jaxpr.outs.iter().filter_map(|out| self.values[out.var()?].base()) {
             needed[base] = true;
@@ -42,7 +47,7 @@ impl Steps {
             reads[var] += 1;
         }
         let rest = self.steps.iter().cloned().map(Some).collect();
-        let mut pass = Pass { steps: self, allowed, needed, reads, rest, is_changed: false };
+        let mut pass = Pass { steps: self, allowed, apart, needed, reads, rest, is_changed: false };
         let mut at = 0;
         while at < pass.rest.len() {
             at = pass.reduction(at);
@@ -63,6 +68,8 @@ struct Pass<'a, F> {
     steps: &'a Steps,
     /// Whether a step may have this many inputs and outputs.
     allowed: F,
+    /// Variables whose loops stay apart.
+    apart: &'a HashSet<Var>,
     /// The variables that the program returns.
     needed: VarMap<bool>,
     /// How often the steps read each variable.
@@ -74,7 +81,7 @@ struct Pass<'a, F> {
 
 impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
     fn group(&self, at: usize) -> Option<&Group> {
-        self.rest[at].as_ref()?.group()
+        self.rest[at].as_ref()?.group().filter(|group| !group.outs.iter().any(|out| self.apart.contains(out)))
     }
 
     /// Makes one step of the loops around a reduction. Returns the next position to visit.
@@ -119,7 +126,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
             if reads.iter().any(|var| after.contains(var)) {
                 after.extend(step.outs(&self.steps.jaxpr));
             } else if reads.iter().any(|var| inside.contains(var)) {
-                if step.group().is_some_and(|group| fits(&self.steps.jaxpr, group, space, &inside)) {
+                if self.group(at).is_some_and(|group| fits(&self.steps.jaxpr, group, space, &inside)) {
                     joined.push(at);
                     inside.extend(step.outs(&self.steps.jaxpr));
                 } else {
@@ -153,7 +160,9 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         let mut read_later: HashSet<Var> = HashSet::new();
         for group in groups.iter().rev() {
             made.extend(group.members.iter().map(|m| m.out));
-            let mut free: Vec<Var> = group.outs.iter().copied().filter(|out| avals[*out].size() == all).collect();
+            let has_array = |out: &Var| outs.contains(out) || in_place.contains(out);
+            let mut free: Vec<Var> =
+                group.outs.iter().copied().filter(|out| avals[*out].size() == all && has_array(out)).collect();
             for operand in group.members.iter().flat_map(|m| &m.operands) {
                 let Value::View { base, layout } = operand else { continue };
                 inputs.insert(*base);
@@ -174,7 +183,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         arrays.retain(|array| !made.contains(array));
         arrays.extend(stored.iter().filter(|out| avals[**out].size() == all));
         let width = arrays.iter().map(|&array| avals[array].dtype.size()).sum();
-        (self.allowed)(inputs.len(), stored.len()) && BlockedLoops::are_worthwhile(space, width)
+        (self.allowed)(inputs.len(), outs.len()) && BlockedLoops::are_worthwhile(space, width)
     }
 
     /// Makes one step of these loops. Steps in between that do not depend on them go before it, the others after it. Returns the next

@@ -184,6 +184,8 @@ fn internal(fault: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use remat_ir::Jaxpr;
     use remat_opt::pipeline::{CPU, run};
 
@@ -251,7 +253,10 @@ mod tests {
         let fault = |change: fn(&mut Blocks)| {
             let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
             let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-            let mut steps = steps.in_blocks(|_, _| true).unwrap_or_else(|e| panic!("{e}")).expect("loops in blocks");
+            let mut steps = steps
+                .in_blocks(|_, _| true, &HashSet::new())
+                .unwrap_or_else(|e| panic!("{e}"))
+                .expect("loops in blocks");
             let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
             change(blocks.expect("loops in blocks"));
             check(&steps).expect_err("the steps are wrong").message().to_string()
@@ -289,7 +294,7 @@ mod tests {
         // The sum of the next channel.
         let mut steps: Steps =
             text.parse::<Jaxpr>().and_then(|jaxpr| run(CPU, &jaxpr)).and_then(Steps::of).expect("steps");
-        steps = steps.in_blocks(|_, _| true).ok().flatten().expect("loops in blocks");
+        steps = steps.in_blocks(|_, _| true, &HashSet::new()).ok().flatten().expect("loops in blocks");
         let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
         read(blocks.expect("loops in blocks"), |layout| {
             layout.strides[1] = -1;

@@ -47,7 +47,7 @@ pub enum Extent {
 /// kernel.run(&[source], &mut [target], &mut scratch, &Threads::SERIAL);
 /// assert_eq!(to, [3, 6, 11]);
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LoopSpec {
     /// The arrays that the loop reads from memory, and its literals.
     pub operands: Vec<LoopOperand>,
@@ -64,7 +64,7 @@ pub struct LoopSpec {
 }
 
 /// An operand of a loop.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LoopOperand {
     /// The dtype of its elements.
     pub dtype: DType,
@@ -75,7 +75,7 @@ pub struct LoopOperand {
 }
 
 /// The source of an operand's elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum LoopSource {
     /// An input of the kernel.
     Input {
@@ -89,7 +89,7 @@ pub enum LoopSource {
 }
 
 /// An operation of a loop: elementwise, or a reduction of rows or over the axes of [`LoopSpec::reduction`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LoopEquation {
     /// The operation.
     pub op: Prim,
@@ -128,8 +128,11 @@ pub enum PhaseMemory {
     Input(usize),
     /// An output of the kernel.
     Output(usize),
-    /// Memory of a block, with one element per position of the block. These values are numbered from zero.
+    /// Memory of a block, with one element per position of the block along the dimension. These values are numbered from zero.
     Inside(usize),
+    /// Memory of a block, with one element per position of the space that is in the block. These values are numbered from zero; one that
+    /// no later phase reads gives its number to the next. Phases read them whole, in order.
+    Block(usize),
 }
 
 /// Loops over one space, computed in blocks of positions along one dimension: all loops compute their part of a block while it is in the

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use super::map::Map;
-use super::memory::{Memory, OfPhase};
+use super::memory::{FullValues, Memory, OfPhase};
 use super::reduction::{Reduction, TASKS};
 use crate::interface::{BlockedLoops, Kernel, Layout, LoopPhase, LoopSource, LoopSpec, PhaseMemory, Source, Target};
 use crate::threads::Threads;
@@ -53,6 +53,9 @@ struct Blocks {
     space: Space,
     /// Positions of a block.
     of_block: usize,
+    /// Where the memory of each value with one element per position of the space begins in that of a thread, and the bytes of them all.
+    full: Vec<usize>,
+    full_bytes: usize,
     in_place: Vec<(usize, usize)>,
 }
 
@@ -112,10 +115,9 @@ impl BlockedLoops {
     /// The kernel; `None` if a loop cannot be computed in blocks of this space, or an operation has no tile function.
     pub fn kernel(&self) -> Option<Box<dyn Kernel>> {
         let space = Space(self.space);
-        let mut phases = Vec::new();
         // The arrays with an element at each position of the space, and the bytes of such an element.
         let mut arrays: Vec<(PhaseMemory, usize)> = Vec::new();
-        for (at, LoopPhase { spec, ins, outs }) in self.phases.iter().enumerate() {
+        for LoopPhase { spec, ins, outs } in &self.phases {
             let read = spec.operands.iter().filter_map(|operand| match &operand.source {
                 LoopSource::Input { input, layout } if is_whole(layout, space.size()) => {
                     Some((ins[*input], operand.dtype.size()))
@@ -127,14 +129,25 @@ impl BlockedLoops {
             let written =
                 spec.outs.iter().zip(outs).filter(|_| is_full).map(|(&equation, &out)| (out, width(equation)));
             arrays.extend(read.chain(written));
-            let (phase, inside) = (phase(spec, &space)?, self.inside(at));
-            phases.push(Placed { phase, ins: ins.clone(), outs: outs.clone(), inside });
         }
         arrays.sort_unstable();
         arrays.dedup();
         let of_block = of_block(self.space, arrays.iter().map(|(_, width)| width).sum());
+        let mut phases = Vec::new();
+        for (at, LoopPhase { spec, ins, outs }) in self.phases.iter().enumerate() {
+            let (phase, inside) = (phase(&reading_blocks(spec, ins, &space, of_block)?, &space)?, self.inside(at));
+            phases.push(Placed { phase, ins: ins.clone(), outs: outs.clone(), inside });
+        }
         let in_place = in_place(self, &phases);
-        Some(Box::new(Blocks { phases, space, of_block, in_place }))
+        let [before, _, after] = self.space;
+        let (mut full, mut full_bytes) = (Vec::new(), 0);
+        for value in 0.. {
+            let widths = arrays.iter().filter(|(memory, _)| *memory == PhaseMemory::Block(value));
+            let Some(width) = widths.map(|(_, width)| width).max() else { break };
+            full.push(full_bytes);
+            full_bytes += (before * of_block * after * width).next_multiple_of(64);
+        }
+        Some(Box::new(Blocks { phases, space, of_block, full, full_bytes, in_place }))
     }
 
     /// How many of the values inside of blocks have memory while a phase runs: up to the last one that this or an earlier phase writes, and
@@ -154,6 +167,23 @@ impl BlockedLoops {
 /// The number of elements of a loop without a reduction.
 fn size(spec: &LoopSpec) -> usize {
     spec.rows * spec.columns.unwrap_or(1)
+}
+
+/// A loop that reads values of full size where they are in the memory of a block. `None` if it reads one not whole or not in order.
+fn reading_blocks(spec: &LoopSpec, ins: &[PhaseMemory], space: &Space, of_block: usize) -> Option<LoopSpec> {
+    let [before, kept, after] = space.0;
+    let mut spec = spec.clone();
+    for operand in &mut spec.operands {
+        let LoopSource::Input { input, layout } = &mut operand.source else { continue };
+        if matches!(ins[*input], PhaseMemory::Block(_)) {
+            if !is_whole(layout, space.size()) {
+                return None;
+            }
+            *layout = Layout::contiguous(&[before, kept, after]);
+            layout.strides[0] = isize::try_from(of_block * after).ok()?;
+        }
+    }
+    Some(spec)
 }
 
 /// A loop as a phase over a space, if it can be computed position by position.
@@ -203,8 +233,14 @@ fn is_whole(layout: &Layout, size: usize) -> bool {
 }
 
 impl Blocks {
-    /// Bytes of scratch memory for one thread. The values inside of blocks are at its end, the first one last.
+    /// Bytes of scratch memory for one thread. The values of full size are at its start, and the others inside of blocks at its end, the first
+    /// one last.
     fn of_thread(&self) -> usize {
+        self.full_bytes + self.of_phases()
+    }
+
+    /// Those besides values of full size.
+    fn of_phases(&self) -> usize {
         let of_phase = |placed: &Placed| {
             placed.phase.scratch(self.of_block).next_multiple_of(64) + placed.inside * self.of_value()
         };
@@ -227,12 +263,15 @@ impl Kernel for Blocks {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let (all, outs) = (self.space.0[1], &*outs);
+        let ([_, all, after], outs) = (self.space.0, &*outs);
         threads.for_each_with_scratch(all.div_ceil(self.of_block), scratch, |block, scratch| {
             let kept = block * self.of_block..all.min((block + 1) * self.of_block);
+            let (full, scratch) = scratch[..self.of_thread()].split_at_mut(self.full_bytes);
+            let full =
+                FullValues { start: full.as_mut_ptr(), offsets: &self.full, after, gap: (all - self.of_block) * after };
             for Placed { phase, ins: of_loop, outs: results, inside } in &self.phases {
-                let before = self.of_thread() - inside * self.of_value();
-                let (scratch, inside) = scratch[..self.of_thread()].split_at_mut(before);
+                let before = self.of_phases() - inside * self.of_value();
+                let (scratch, inside) = scratch.split_at_mut(before);
                 let end = inside.as_mut_ptr_range().end;
                 let of_value = self.of_value();
                 let memory = Memory::new(ins, outs).of_phase(OfPhase {
@@ -241,6 +280,7 @@ impl Kernel for Blocks {
                     end,
                     of_value,
                     first: kept.start,
+                    full,
                 });
                 // SAFETY: the kernel was made for these sources and targets. Blocks are disjoint, and phases read only those positions of
                 // written arrays that are in the block, as `LoopPhase` says. Each value inside has room for an element at each position.

@@ -8,7 +8,7 @@ use crate::interface::Extent::{Full, Row};
 use crate::interface::LoopInput::{Equation, Operand};
 use crate::interface::{BlockedLoops, Kernel, Layout, LoopEquation, LoopOperand, LoopPhase, LoopSpec, PhaseMemory};
 use crate::test_support::{assert_same, plain, run, threads};
-use PhaseMemory::{Input, Inside, Output};
+use PhaseMemory::{Block, Input, Inside, Output};
 
 /// A loop over the arrays with these indices, whose last equations are its results.
 fn spec(operands: Vec<LoopOperand>, equations: Vec<LoopEquation>, rows: usize, outs: usize) -> LoopSpec {
@@ -50,13 +50,13 @@ fn loops(dtype: DType, space: [usize; 3]) -> [LoopSpec; 4] {
     ]
 }
 
-/// The loops together. The inputs are `x` and `y`; the outputs are the last result, which takes the memory of `a`, and `t`.
-fn together(dtype: DType, space: [usize; 3]) -> Option<Box<dyn Kernel>> {
+/// The loops together. The inputs are `x` and `y`; the outputs are the last result and `t`. `a` is in this memory.
+fn together(dtype: DType, space: [usize; 3], a: PhaseMemory) -> Option<Box<dyn Kernel>> {
     let places = [
-        (vec![Input(0), Input(1)], vec![Output(0)]),
-        (vec![Output(0), Input(0)], vec![Inside(0), Output(1)]),
+        (vec![Input(0), Input(1)], vec![a]),
+        (vec![a, Input(0)], vec![Inside(0), Output(1)]),
         (vec![Inside(0), Output(1)], vec![Inside(1)]),
-        (vec![Output(0), Inside(1)], vec![Output(0)]),
+        (vec![a, Inside(1)], vec![Output(0)]),
     ];
     let phases = loops(dtype, space).into_iter().zip(places).map(|(spec, (ins, outs))| LoopPhase { spec, ins, outs });
     BlockedLoops { phases: phases.collect(), space }.kernel()
@@ -77,17 +77,20 @@ fn blocks_have_the_bits_of_their_loops() {
             let a = one_by_one(&product, &[&x, &y], &[&full]);
             let reduced = one_by_one(&reductions, &[&a[0], &x], &[&of_channels; 2]);
             let m = one_by_one(&difference, &[&reduced[0], &reduced[1]], &[&of_channels]);
-            let kernel = together(dtype, space).expect("functions of all dtypes");
             let expected = one_by_one(&result, &[&a[0], &m[0]], &[&full]).remove(0);
-            // `x` is read by the second loop, after the result has memory.
-            assert_eq!(kernel.in_place(), [(1, 0)], "{dtype} {space:?}");
-            for place in [None, Some((1, 0))] {
-                for count in 1..=3 {
-                    let outs = [full.clone(), of_channels.clone()];
-                    let results = run(&*kernel, &[x.clone(), y.clone()], &outs, place, &threads(count));
-                    let what = format!("{dtype} {space:?} on {count} threads, in place of {place:?}");
-                    assert_same(&results[0], &expected, &what);
-                    assert_same(&results[1], &reduced[1], &what);
+            for a in [Output(0), Block(0)] {
+                let kernel = together(dtype, space, a).expect("functions of all dtypes");
+                // `x` is read by the second loop, after the result has memory.
+                let in_place: &[(usize, usize)] = if a == Output(0) { &[(1, 0)] } else { &[] };
+                assert_eq!(kernel.in_place(), in_place, "{dtype} {space:?}");
+                for place in [None].into_iter().chain(in_place.iter().copied().map(Some)) {
+                    for count in 1..=3 {
+                        let outs = [full.clone(), of_channels.clone()];
+                        let results = run(&*kernel, &[x.clone(), y.clone()], &outs, place, &threads(count));
+                        let what = format!("{dtype} {space:?} on {count} threads, {a:?}, in place of {place:?}");
+                        assert_same(&results[0], &expected, &what);
+                        assert_same(&results[1], &reduced[1], &what);
+                    }
                 }
             }
         }
@@ -96,8 +99,35 @@ fn blocks_have_the_bits_of_their_loops() {
 
 #[test]
 fn reductions_in_segments_are_not_computed_in_blocks() {
-    assert!(together(DType::F32, [8, 32, 5000]).is_some());
-    assert!(together(DType::F32, [8, 4, 50_000]).is_none());
+    assert!(together(DType::F32, [8, 32, 5000], Output(0)).is_some());
+    assert!(together(DType::F32, [8, 4, 50_000], Output(0)).is_none());
+}
+
+#[test]
+fn values_of_blocks_take_as_much_memory_as_their_part_of_an_array() {
+    let space = [8, 64, 1000];
+    let kernels = [Output(0), Block(0)].map(|a| together(DType::F32, space, a).expect("functions of f32"));
+    let [in_array, in_block] = kernels.map(|kernel| kernel.scratch(1));
+    // Three arrays of four bytes an element.
+    assert_eq!(in_block - in_array, of_block(space, 12) * 8 * 1000 * 4);
+}
+
+#[test]
+fn values_of_blocks_are_read_whole_and_in_order() {
+    let (dtype, space) = (DType::F32, [2, 64, 900]);
+    let loop_over = |layout: Layout| {
+        let negative = equation(Unary::Neg, &[Operand(0)], dtype, Full);
+        spec(vec![input(0, dtype, Full, layout)], vec![negative], space.iter().product(), 1)
+    };
+    let kernel = |layout: Layout| {
+        let phases = vec![
+            LoopPhase { spec: loop_over(Layout::contiguous(&space)), ins: vec![Input(0)], outs: vec![Block(0)] },
+            LoopPhase { spec: loop_over(layout), ins: vec![Block(0)], outs: vec![Output(0)] },
+        ];
+        BlockedLoops { phases, space }.kernel()
+    };
+    assert!(kernel(Layout::contiguous(&space)).is_some());
+    assert!(kernel(Layout::contiguous(&space).reversed(&[2])).is_none());
 }
 
 #[test]

@@ -84,7 +84,8 @@ impl Phase for Map {
         // SAFETY: promised by the caller; the ranges of different positions are disjoint.
         unsafe {
             let frame = Frame::new(&self.program, scratch, memory);
-            for range in space.ranges(self.rows * self.columns.unwrap_or(1), kept) {
+            for (piece, range) in space.ranges(self.rows * self.columns.unwrap_or(1), kept).enumerate() {
+                frame.set_outs(memory, piece);
                 self.tiles(&frame, rows(range.start)..rows(range.end));
             }
         }

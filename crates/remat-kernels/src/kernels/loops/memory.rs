@@ -20,6 +20,20 @@ pub(super) struct OfPhase<'a> {
     pub(super) of_value: usize,
     /// The first position of the block.
     pub(super) first: usize,
+    pub(super) full: FullValues<'a>,
+}
+
+/// The memory of a block's values that have one element per position of the space: pieces of `of_block` positions each, one for each
+/// position before the dimension, one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct FullValues<'a> {
+    pub(super) start: *mut u8,
+    /// Where each value begins, in bytes.
+    pub(super) offsets: &'a [usize],
+    /// The elements of one position along the dimension.
+    pub(super) after: usize,
+    /// The elements between the pieces of an array that are in no piece here.
+    pub(super) gap: usize,
 }
 
 impl<'a> Memory<'a> {
@@ -38,9 +52,15 @@ impl<'a> Memory<'a> {
         self.at(self.phase.map_or(PhaseMemory::Input(number), |phase| phase.ins[number]), width)
     }
 
-    /// The address of the first element of an output, whose elements have `width` bytes.
-    pub(super) fn output(&self, number: usize, width: usize) -> *mut u8 {
-        self.at(self.phase.map_or(PhaseMemory::Output(number), |phase| phase.outs[number]), width)
+    /// The address of the first element of an output, whose elements have `width` bytes, by which elements of this piece of a block are
+    /// addressed.
+    pub(super) fn output(&self, number: usize, width: usize, piece: usize) -> *mut u8 {
+        let memory = self.phase.map_or(PhaseMemory::Output(number), |phase| phase.outs[number]);
+        let gap = match (memory, self.phase) {
+            (PhaseMemory::Block(_), Some(phase)) => piece * phase.full.gap,
+            _ => 0,
+        };
+        self.at(memory, width).wrapping_sub(gap * width)
     }
 
     fn at(&self, memory: PhaseMemory, width: usize) -> *mut u8 {
@@ -50,7 +70,11 @@ impl<'a> Memory<'a> {
             (PhaseMemory::Inside(value), Some(phase)) => {
                 phase.end.wrapping_sub((value + 1) * phase.of_value).wrapping_sub(phase.first * width)
             }
-            (PhaseMemory::Inside(_), None) => std::ptr::null_mut(),
+            (PhaseMemory::Block(value), Some(phase)) => {
+                let FullValues { start, offsets, after, .. } = phase.full;
+                start.wrapping_add(offsets[value]).wrapping_sub(phase.first * after * width)
+            }
+            (PhaseMemory::Inside(_) | PhaseMemory::Block(_), None) => std::ptr::null_mut(),
         }
     }
 }

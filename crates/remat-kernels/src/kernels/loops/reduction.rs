@@ -439,7 +439,7 @@ impl Phase for Reduction {
         let (of_task, results) = scratch.split_at_mut(self.of_thread());
         let results = DisjointMut::new(results);
         let out = |e: usize| {
-            memory.output(e, self.reducers[e].dtype.size()).wrapping_add(kept.start * self.reducers[e].dtype.size())
+            memory.output(e, self.reducers[e].dtype.size(), 0).wrapping_add(kept.start * self.reducers[e].dtype.size())
         };
         let result = |e: usize| match self.is_direct(&self.reducers[e]) {
             true => out(e),

@@ -52,9 +52,6 @@ impl<'a> Frame<'a> {
             for (i, operand) in program.operands.iter().enumerate() {
                 bases.add(i).write(memory.input(operand.input, operand.width).wrapping_add(operand.offset));
             }
-            for k in 0..program.outs.len() {
-                out_pointers.add(k).write(memory.output(k, program.outs[k].dtype.size()));
-            }
             for (i, slot) in program.slots.iter().enumerate() {
                 slots.add(i).write(match slot.storage {
                     Storage::Register(offset) => registers.add(offset),
@@ -64,8 +61,20 @@ impl<'a> Frame<'a> {
                 });
             }
             let frame = Frame { program, slots, args, bases, outs: out_pointers, registers };
+            frame.set_outs(memory, 0);
             frame.fill_constants();
             frame
+        }
+    }
+
+    /// Moves the outputs to this piece of a block.
+    ///
+    /// # Safety
+    /// As for [`Frame::new`]; the tiles that follow are in this piece.
+    pub(in super::super) unsafe fn set_outs(&self, memory: &Memory<'_>, piece: usize) {
+        for (k, out) in self.program.outs.iter().enumerate() {
+            // SAFETY: there is a pointer for each output.
+            unsafe { self.outs.add(k).write(memory.output(k, out.dtype.size(), piece)) }
         }
     }
 
