@@ -283,8 +283,8 @@ mod tests {
             let text = format!("{policy:?}: {unrolled:.1} MiB unrolled, {scanned:.1} scanned");
             println!("{text}");
             assert!(unrolled.max(scanned) <= target, "{text}");
-            // Unrolled layers are ordered together, which costs some buffers of a layer at most, and no buffer for each layer.
-            assert!((unrolled - scanned).abs() <= 30.0, "{text}");
+            // Unrolled layers may keep statistics of rows, and no larger value that a loop over layers does not keep.
+            assert!((unrolled - scanned).abs() <= 1.0, "{text}");
             if policy.is_none() {
                 let halves = temporaries(LayersAs::Unroll, None, DType::Bf16);
                 println!("{halves:.1} MiB in bf16");

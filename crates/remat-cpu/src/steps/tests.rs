@@ -219,6 +219,49 @@ fn a_normalisation_keeps_its_row_values() {
 }
 
 #[test]
+fn an_operand_that_stays_anyway_takes_the_place_of_a_value() {
+    let product = |out: &str, a: &str, b: &str| {
+        format!(
+            "{out}:f32[128,128] = dot_general[
+              dimension_numbers=(([1], [0]), ([], []))
+              preferred_element_type=float32
+            ] {a} {b}\n"
+        )
+    };
+    // The difference `b` of a sum `y` from the mean of its rows is read at the end, after ten products and then ten more.
+    let before = format!(
+        "{}y:f32[128,128] = add u w
+        r:f32[128] = reduce_sum[axes=(1,)] y
+        s:f32[128] = mul r 0.0078125:f32[]
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(128, 128)] s
+        b:f32[128,128] = sub y t
+        c:f32[128,128] = exp b
+        {}",
+        product("w", "x", "x"),
+        product("p", "c", "c"),
+    );
+    let difference = |middle: &str, last: &str| {
+        let more: String = (1..10).map(|i| product(&format!("z{i}"), &format!("z{}", i - 1), "x")).collect();
+        let after = format!("{middle}\n{more}d:f32[128,128] = mul z9 b\n{last}\n");
+        let found = steps(&with_products(&before, 10, &after, "e"));
+        found.into_iter().filter(|step| step.starts_with('[')).collect::<Vec<String>>()
+    };
+    let reads_sum = "z0:f32[128,128] = add x9 y";
+    // The sum is read far away too. From then on it stays instead of the difference.
+    let found = difference(reads_sum, "e:f32[128,128] = add d p");
+    assert_eq!(found, ["[add reduce_sum mul sub exp] -> 3", "[add] -> 1", "[sub mul add] -> 1"]);
+    // Also if another value is computed again from the difference.
+    let found = difference(reads_sum, "f:f32[128,128] = add d p\ne:f32[128,128] = mul f c");
+    assert_eq!(found, ["[add reduce_sum mul sub exp] -> 3", "[add] -> 1", "[sub exp mul add mul] -> 1"]);
+    // If nothing reads the sum far away, nothing is gained.
+    let found = difference("z0:f32[128,128] = neg x9", "e:f32[128,128] = add d p");
+    assert_eq!(found, ["[add reduce_sum mul sub exp] -> 2", "[neg] -> 1", "[mul add] -> 1"]);
+    // If a product reads the difference, that is in memory anyway.
+    let found = difference(reads_sum, &format!("f:f32[128,128] = add d p\n{}", product("e", "f", "b")));
+    assert_eq!(found, ["[add reduce_sum mul sub exp] -> 3", "[add] -> 1", "[mul add] -> 1"]);
+}
+
+#[test]
 fn values_wider_than_their_operands_are_computed_again() {
     // The difference from the mean, of a sum in half precision that is normalised in f32, is read far away.
     let before = "v:bf16[128,128] = convert_element_type[new_dtype=bfloat16] u

@@ -9,7 +9,7 @@
 
 mod duplicate;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
 use remat_ir::{Var, VarMap};
@@ -20,13 +20,16 @@ pub(super) use self::duplicate::{BYTES_OF_EQUATION, duplicate};
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
 
+/// How often the steps are visited. A round keeps the operands of the values that it computes again; the next one may compute those again too.
+const ROUNDS: usize = 2;
+
 /// Recomputes values that are read far away from the step that computes them.
 pub(super) fn recompute(steps: Steps) -> Steps {
-    let mut pass = Pass::new(steps);
-    for at in 0..pass.steps.steps.len() {
-        pass.group(at);
-    }
-    pass.finish()
+    (0..ROUNDS).fold(steps, |steps, _| {
+        let mut pass = Pass::new(steps);
+        (0..pass.steps.steps.len()).for_each(|at| pass.group(at));
+        pass.finish()
+    })
 }
 
 struct Pass {
@@ -124,7 +127,7 @@ impl Pass {
         let cones = kinds.filter_map(|leaves| self.cone(group, at, out, leaves));
         let chosen = cones
             .map(|cone| (self.worth(at, out, &cone), cone))
-            .find(|(readers, cone)| readers.last().is_some_and(|&last| self.available(cone, at, out, last)));
+            .find(|(readers, cone)| self.available(cone, at, out, readers));
         let Some((again, cone)) = chosen else { return };
         for &leaf in &cone.leaves {
             self.pinned[leaf] = true;
@@ -203,17 +206,26 @@ impl Pass {
         }
     }
 
-    /// Whether the leaves of a value are in memory at a step (or nearly until then) anyway, are small, or have fewer bytes than the value
-    /// that would have to stay.
-    fn available(&self, cone: &Cone, at: usize, out: Var, step: usize) -> bool {
-        let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
+    /// Whether the leaves of a value are in memory at these readers (or nearly until then) anyway, are small, or have fewer bytes than the
+    /// value that would have to stay. They may also have as many bytes, if they stay for long anyway and no reader needs the value in memory:
+    /// then they take the place of the value from their last reader on.
+    fn available(&self, cone: &Cone, at: usize, out: Var, readers: &[usize]) -> bool {
+        let Some(&step) = readers.last() else { return false };
+        let aval = |var: Var| &self.steps.jaxpr.avals[var];
+        let last = |leaf: Var| self.readers[leaf].last().copied().unwrap_or(0);
         let stays = |leaf: Var| {
             let is_row = self.computed[leaf] == Some(at) && self.is_row(leaf, at);
-            let last = self.readers[leaf].last().copied().unwrap_or(0);
-            self.stays[leaf] || bytes(leaf) < SMALL_BYTES || is_row || last + FAR_STEPS >= step
+            self.stays[leaf] || aval(leaf).bytes() < SMALL_BYTES || is_row || last(leaf) + FAR_STEPS >= step
         };
-        let more: usize = cone.leaves.iter().filter(|&&leaf| !stays(leaf)).map(|&leaf| bytes(leaf)).sum();
-        more < bytes(out)
+        let others: Vec<Var> = cone.leaves.iter().copied().filter(|&leaf| !stays(leaf)).collect();
+        match others.iter().map(|&leaf| aval(leaf).bytes()).sum::<usize>().cmp(&aval(out).bytes()) {
+            Ordering::Less => true,
+            Ordering::Equal => {
+                others.iter().all(|&leaf| last(leaf) > at + FAR_STEPS)
+                    && readers.iter().all(|&reader| self.can_inline(reader, out, cone, aval(out).size()))
+            }
+            Ordering::Greater => false,
+        }
     }
 
     fn is_row(&self, var: Var, at: usize) -> bool {
