@@ -153,7 +153,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         let avals = &self.steps.jaxpr.avals;
         let all = space.iter().product::<usize>();
         let outs = self.read_by_others(groups);
-        // Values that no other step reads. As in `compile::loops`, their last reader computes a result in place of them.
+        // Values that no other step reads. As in `compile::fused_loops`, their last reader computes a result in place of them.
         let mut in_place = HashSet::new();
         let (mut inputs, mut arrays) = (HashSet::new(), HashSet::new());
         let mut made: HashSet<Var> = HashSet::new();
