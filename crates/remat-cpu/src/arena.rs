@@ -91,8 +91,8 @@ fn allocated<T: Element>(len: usize) -> Result<Vec<T>> {
     if !is_cleared {
         initialise(start, layout.size());
     }
-    // SAFETY: the elements are initialised. All-zero bytes are an element of every dtype, and any bytes are one of every dtype but bool. The
-    // vector's capacity is that of the allocation.
+    // SAFETY: the elements are initialised. All-zero bytes are an element of every dtype, and any bytes are one of every dtype but bool.
+    // The vector's capacity is that of the allocation.
     Ok(unsafe { Vec::from_raw_parts(start.as_ptr().cast(), len, len) })
 }
 

@@ -260,8 +260,8 @@ pub fn is_fusible(op: &Op) -> bool {
     matches!(op.class(), Class::View | Class::Elementwise | Class::Transcendental)
 }
 
-/// The most equations between a residual that partial evaluation drops and the residuals from which it is computed. A longer sequence is worth
-/// its memory, since computing it again costs clearly more than a read.
+/// The most equations between a residual that partial evaluation drops and the residuals from which it is computed. A longer sequence is
+/// worth its memory, since computing it again costs clearly more than a read.
 pub const MOST_RECOMPUTED_FOR_RESIDUAL: usize = 4;
 
 /// Values of fewer bytes are never computed again. It is half of a first-level cache.

@@ -8,8 +8,8 @@
 //! The remaining operations are first-order, or loops and branches. Operations with a definition and without a kernel are inlined as calls
 //! of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that no equation reads (`uses`).
 //!
-//! A barrier of one operand only keeps passes from merging, which no later pass does, so its result is replaced by its operand. A barrier of several
-//! operands stays, since it orders the equations on both sides.
+//! A barrier of one operand only keeps passes from merging, which no later pass does, so its result is replaced by its operand. A barrier
+//! of several operands stays, since it orders the equations on both sides.
 //!
 //! Equations are not merged here. [`JIT`](crate::pipeline::JIT) has already merged common subexpressions within each body. A recomputation
 //! is a separate body until it is inlined, so no pass merges it with its twin in the forward pass.

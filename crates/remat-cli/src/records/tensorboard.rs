@@ -1,7 +1,7 @@
 //! Event files of TensorBoard: records of `tensorflow.Event` messages, of which scalars are written.
 //!
-//! The format is that of TensorFlow's `tensorflow/core/lib/io/record_writer.cc` and `core/util/event.proto`: each record is its length (u64), the
-//! masked CRC-32C of that, the message, and the masked CRC-32C of it, all little-endian.
+//! The format is that of TensorFlow's `tensorflow/core/lib/io/record_writer.cc` and `core/util/event.proto`: each record is its length
+//! (u64), the masked CRC-32C of that, the message, and the masked CRC-32C of it, all little-endian.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};

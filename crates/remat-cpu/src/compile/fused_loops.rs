@@ -8,7 +8,7 @@ use remat_kernels::{
 };
 
 use super::kernels::{BufferSlice, Kernels};
-use crate::steps::{Blocks, Group, Steps, Value};
+use crate::steps::{Blocks, FusedLoop, Steps, Value};
 
 /// The operands of a loop without duplicates. A buffer is one input of the kernel, even if the loop reads it through several layouts.
 #[derive(Default)]
@@ -46,20 +46,20 @@ impl Operands {
 }
 
 /// The first operation of a loop, for messages.
-fn name(steps: &Steps, group: &Group) -> &'static str {
-    group.members.first().map_or("loop", |m| steps.eqn(m.eqn).op.name())
+fn name(steps: &Steps, fused_loop: &FusedLoop) -> &'static str {
+    fused_loop.members.first().map_or("loop", |m| steps.eqn(m.eqn).op.name())
 }
 
 /// The specification of a loop, and the variables whose buffers are its inputs.
 ///
 /// # Errors
 /// If it has a call, or stores a value that it does not compute: defects of fusion.
-fn spec(steps: &Steps, group: &Group) -> Result<(LoopSpec, Vec<Var>)> {
-    let internal = |message| Error::new(ErrorKind::Internal, name(steps, group), message);
-    let number: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
+fn spec(steps: &Steps, fused_loop: &FusedLoop) -> Result<(LoopSpec, Vec<Var>)> {
+    let internal = |message| Error::new(ErrorKind::Internal, name(steps, fused_loop), message);
+    let number: HashMap<Var, usize> = fused_loop.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
     let mut operands = Operands::default();
-    let mut equations = Vec::with_capacity(group.members.len());
-    for member in &group.members {
+    let mut equations = Vec::with_capacity(fused_loop.members.len());
+    for member in &fused_loop.members {
         let Op::Prim(op) = &steps.eqn(member.eqn).op else {
             return Err(internal("a call cannot be part of a loop"));
         };
@@ -73,8 +73,8 @@ fn spec(steps: &Steps, group: &Group) -> Result<(LoopSpec, Vec<Var>)> {
         equations.push(LoopEquation { op: op.clone(), ins, dtype, extent: member.extent });
     }
     let Operands { inputs, operands, .. } = operands;
-    let (rows, columns, reduction) = (group.rows, group.columns, group.reduction.clone());
-    let outs: Option<Vec<usize>> = group.outs.iter().map(|out| number.get(out).copied()).collect();
+    let (rows, columns, reduction) = (fused_loop.rows, fused_loop.columns, fused_loop.reduction.clone());
+    let outs: Option<Vec<usize>> = fused_loop.outs.iter().map(|out| number.get(out).copied()).collect();
     let outs = outs.ok_or_else(|| internal("a loop stores a value that it does not compute"))?;
     Ok((LoopSpec { operands, equations, outs, rows, columns, reduction }, inputs))
 }
@@ -84,13 +84,13 @@ impl Kernels<'_> {
     ///
     /// # Errors
     /// If there is no function for one of its operations, or as [`spec`].
-    pub(super) fn fused(&mut self, group: &Group) -> Result<()> {
+    pub(super) fn fused_loop(&mut self, fused_loop: &FusedLoop) -> Result<()> {
         let steps = self.steps;
-        let (spec, inputs) = spec(steps, group)?;
-        let kernel = spec.kernel().ok_or_else(|| no_function(steps, group))?;
+        let (spec, inputs) = spec(steps, fused_loop)?;
+        let kernel = spec.kernel().ok_or_else(|| no_function(steps, fused_loop))?;
         let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
-        let outs = group.outs.iter().map(|&v| self.buffers.own(v)).collect();
-        self.push(group.members.last().map(|m| m.eqn), kernel.into(), inputs, outs)
+        let outs = fused_loop.outs.iter().map(|&v| self.buffers.own(v)).collect();
+        self.push(fused_loop.members.last().map(|m| m.eqn), kernel.into(), inputs, outs)
     }
 
     /// Adds the step of loops that are computed together.
@@ -99,12 +99,15 @@ impl Kernels<'_> {
     /// As for [`Kernels::fused`].
     pub(super) fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
         let steps = self.steps;
-        let specs = blocks.groups.iter().map(|group| spec(steps, group)).collect::<Result<Vec<_>>>()?;
+        let specs = blocks.fused_loops.iter().map(|fused_loop| spec(steps, fused_loop)).collect::<Result<Vec<_>>>()?;
         let homes = homes(steps, blocks, &specs)?;
         let mut buffers =
             BlockBuffers { homes: &homes, outs: Vec::new(), inside: Vec::new(), full: Vec::new(), inputs: Vec::new() };
-        for (at, &out) in
-            blocks.groups.iter().enumerate().flat_map(|(at, group)| group.outs.iter().map(move |out| (at, out)))
+        for (at, &out) in blocks
+            .fused_loops
+            .iter()
+            .enumerate()
+            .flat_map(|(at, fused_loop)| fused_loop.outs.iter().map(move |out| (at, out)))
         {
             let home = buffers.home(out);
             let of_kind = if blocks.outs.contains(&home) {
@@ -121,14 +124,14 @@ impl Kernels<'_> {
             }
         }
         let mut phases = Vec::new();
-        for (group, (spec, ins)) in blocks.groups.iter().zip(specs) {
+        for (fused_loop, (spec, ins)) in blocks.fused_loops.iter().zip(specs) {
             let ins = ins.into_iter().map(|var| buffers.memory(var)).collect();
-            let outs = group.outs.iter().map(|&var| buffers.memory(var)).collect();
+            let outs = fused_loop.outs.iter().map(|&var| buffers.memory(var)).collect();
             phases.push(LoopPhase { spec, ins, outs });
         }
         let BlockBuffers { outs, inputs, .. } = buffers;
         let kernel = BlockedLoops { phases, space: blocks.space }.kernel();
-        let last = blocks.groups.last();
+        let last = blocks.fused_loops.last();
         let kernel =
             kernel.ok_or_else(|| Error::new(ErrorKind::Internal, "loop", "a loop cannot be computed in blocks"))?;
         let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
@@ -136,7 +139,7 @@ impl Kernels<'_> {
         for (&var, &home) in homes.iter().filter(|(_, home)| blocks.outs.contains(home)) {
             self.buffers.share(var, home);
         }
-        self.push(last.and_then(|group| Some(group.members.last()?.eqn)), kernel.into(), inputs, outs)
+        self.push(last.and_then(|fused_loop| Some(fused_loop.members.last()?.eqn)), kernel.into(), inputs, outs)
     }
 
     /// The whole buffer of a variable.
@@ -163,7 +166,8 @@ impl BlockBuffers<'_> {
         self.homes.get(&var).copied().unwrap_or(var)
     }
 
-    /// Gives a value of full size memory of the block: that of one which no loop reads any more when this loop computes it, if there is one.
+    /// Gives a value of full size memory of the block: that of one which no loop reads any more when this loop computes it, if there is
+    /// one.
     fn put_in_block(&mut self, var: Var, computed: usize, last: usize) {
         let is_taken = |n: usize| self.full.iter().any(|&(_, number, last)| number == n && last >= computed);
         let number = (0..).find(|&number| !is_taken(number)).unwrap_or(self.full.len());
@@ -197,12 +201,12 @@ impl BlockBuffers<'_> {
 /// If there is no function for an operation of a loop.
 fn homes(steps: &Steps, blocks: &Blocks, specs: &[(LoopSpec, Vec<Var>)]) -> Result<HashMap<Var, Var>> {
     let mut homes: HashMap<Var, Var> = HashMap::new();
-    for (at, (group, (spec, inputs))) in blocks.groups.iter().zip(specs).enumerate().rev() {
+    for (at, (fused_loop, (spec, inputs))) in blocks.fused_loops.iter().zip(specs).enumerate().rev() {
         let mut taken = Vec::new();
-        for (i, k) in BlockedLoops::in_place(spec).ok_or_else(|| no_function(steps, group))? {
-            let (var, out) = (inputs[i], group.outs[k]);
-            let is_inside =
-                blocks.groups[..at].iter().any(|group| group.outs.contains(&var)) && !blocks.outs.contains(&var);
+        for (i, k) in BlockedLoops::in_place(spec).ok_or_else(|| no_function(steps, fused_loop))? {
+            let (var, out) = (inputs[i], fused_loop.outs[k]);
+            let is_inside = blocks.fused_loops[..at].iter().any(|fused_loop| fused_loop.outs.contains(&var))
+                && !blocks.outs.contains(&var);
             let is_read_later = specs[at + 1..].iter().any(|(_, inputs)| inputs.contains(&var));
             let is_same = steps.jaxpr.avals[var].dtype == steps.jaxpr.avals[out].dtype;
             let home = homes.get(&out).copied().unwrap_or(out);
@@ -217,6 +221,6 @@ fn homes(steps: &Steps, blocks: &Blocks, specs: &[(LoopSpec, Vec<Var>)]) -> Resu
     Ok(homes)
 }
 
-fn no_function(steps: &Steps, group: &Group) -> Error {
-    Error::new(ErrorKind::Internal, name(steps, group), "there is no function for the tiles of this loop")
+fn no_function(steps: &Steps, fused_loop: &FusedLoop) -> Error {
+    Error::new(ErrorKind::Internal, name(steps, fused_loop), "there is no function for the tiles of this loop")
 }

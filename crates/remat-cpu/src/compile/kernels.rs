@@ -116,7 +116,7 @@ impl<'a> Kernels<'a> {
                 let token = self.buffers.own(*token);
                 self.push(Some(*eqn), Arc::new(NoKernel), Vec::new(), vec![token])
             }
-            Step::Loop(group) => self.fused(group),
+            Step::Loop(fused_loop) => self.fused_loop(fused_loop),
             Step::Blocks(blocks) => self.blocks(blocks),
         }
     }

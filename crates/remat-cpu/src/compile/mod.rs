@@ -33,8 +33,8 @@ use kernels::{Controls, KernelCall, Kernels};
 pub(crate) enum Caller {
     /// A user: an argument can be returned as a result.
     User,
-    /// A loop or a branch, which provides the memory of every result. It donates only the arguments from the first number to before the second,
-    /// the carries of a loop.
+    /// A loop or a branch, which provides the memory of every result. It donates only the arguments from the first number to before the
+    /// second, the carries of a loop.
     Control([usize; 2]),
 }
 
@@ -93,8 +93,8 @@ impl<'a> Planned<'a> {
         Ok(Planned { kernels, results, keeping, donating })
     }
 
-    /// The loops in blocks during which more memory is live than another plan needs, or those with the most live memory if there are none: the
-    /// holes between values need memory too.
+    /// The loops in blocks during which more memory is live than another plan needs, or those with the most live memory if there are none:
+    /// the holes between values need memory too.
     fn too_large<'s>(&'s self, than: &Planned<'_>) -> Vec<&'s Blocks> {
         let mut steps = Vec::new();
         for (mine, other) in [(Some(&self.keeping), &than.keeping), (self.donating.as_ref(), than.for_donating())] {
@@ -193,7 +193,9 @@ fn in_blocks<R>(
         if too_large.is_empty() {
             break;
         }
-        apart.extend(too_large.into_iter().flat_map(|blocks| &blocks.groups).flat_map(|group| &group.outs));
+        apart.extend(
+            too_large.into_iter().flat_map(|blocks| &blocks.fused_loops).flat_map(|fused_loop| &fused_loop.outs),
+        );
     }
     joined(jaxpr, planned, programs, caller, use_plan)
 }
@@ -230,8 +232,8 @@ fn needs_no_more(more: &Programs, than: &Programs, caller: Caller) -> bool {
     }
     let peak =
         |programs: &Programs, is_donated: &dyn Fn(ArgId) -> bool| programs.for_donated(is_donated).peak(is_donated);
-    // The bytes of the outputs that take the memory of an argument. Those arguments with which the other program saves more are the worst to
-    // donate.
+    // The bytes of the outputs that take the memory of an argument. Those arguments with which the other program saves more are the worst
+    // to donate.
     let saved = |program: &CompiledProgram, arg: ArgId| {
         program.own_outputs(|_| false) - program.own_outputs(|donated| donated == arg)
     };

@@ -22,7 +22,7 @@ use crate::control;
 use crate::ids::{BufferId, ResultId, StepId};
 use crate::plan::Location;
 use crate::program::ProgramResult;
-use crate::steps::{Group, Step, Value};
+use crate::steps::{FusedLoop, Step, Value};
 
 impl Planned<'_> {
     /// The text. All lines except the first are indented by this many spaces.
@@ -87,11 +87,15 @@ impl Planned<'_> {
                 let (token, op) = (self.var(*token, &[]), &steps.eqn(*eqn).op);
                 line(text, indent, &format!("{token} = {op}{}{note}", self.operands(operands)));
             }
-            Some(Step::Loop(group)) => self.group(group, std::slice::from_ref(group), &note, indent, text),
+            Some(Step::Loop(fused_loop)) => {
+                self.fused_loop(fused_loop, std::slice::from_ref(fused_loop), &note, indent, text)
+            }
             Some(Step::Blocks(blocks)) => {
                 line(text, indent, &format!("blocks[space={}]{note}", tuple(&blocks.space)));
-                let groups = &blocks.groups;
-                groups.iter().for_each(|group| self.group(group, groups, "", indent + 2, text));
+                let fused_loops = &blocks.fused_loops;
+                fused_loops
+                    .iter()
+                    .for_each(|fused_loop| self.fused_loop(fused_loop, fused_loops, "", indent + 2, text));
             }
             None => {
                 let value = call.outs.first().and_then(|&out| self.copied(out));
@@ -113,15 +117,16 @@ impl Planned<'_> {
     }
 
     /// The equations of a loop, one of `all`. Stored results are printed as definitions of buffers.
-    fn group(&self, group: &Group, all: &[Group], note: &str, indent: usize, text: &mut String) {
-        let mut params = vec![format!("rows={}", group.rows)];
-        params.extend(group.columns.map(|columns| format!("columns={columns}")));
-        if let Some((shape, axes)) = &group.reduction {
+    fn fused_loop(&self, fused_loop: &FusedLoop, all: &[FusedLoop], note: &str, indent: usize, text: &mut String) {
+        let mut params = vec![format!("rows={}", fused_loop.rows)];
+        params.extend(fused_loop.columns.map(|columns| format!("columns={columns}")));
+        if let Some((shape, axes)) = &fused_loop.reduction {
             params.push(format!("shape={} axes={}", tuple(shape), tuple(axes)));
         }
         line(text, indent, &format!("loop[{}]{note}", params.join(" ")));
-        for member in &group.members {
-            let stored = group.outs.contains(&member.out).then(|| self.kernels.buffers.of_var(member.out)).flatten();
+        for member in &fused_loop.members {
+            let stored =
+                fused_loop.outs.contains(&member.out).then(|| self.kernels.buffers.of_var(member.out)).flatten();
             let out = stored.map_or_else(|| self.var(member.out, all), |buffer| self.definition(buffer));
             let operands: Vec<String> = member.operands.iter().map(|x| self.operand(x, all)).collect();
             let op = &self.kernels.steps.eqn(member.eqn).op;
@@ -152,7 +157,7 @@ impl Planned<'_> {
     }
 
     /// The name of a value, and its layout if it is not the whole buffer in order.
-    fn operand(&self, value: &Value, loops: &[Group]) -> String {
+    fn operand(&self, value: &Value, loops: &[FusedLoop]) -> String {
         match value {
             Value::Splat { literal, shape } if shape.is_empty() => literal.to_string(),
             Value::Splat { literal, shape } => format!("{literal}[shape={}]", tuple(shape)),
@@ -165,9 +170,9 @@ impl Planned<'_> {
     }
 
     /// The name of a variable: its buffer, or its number among the values of these loops.
-    fn var(&self, var: Var, loops: &[Group]) -> String {
-        let is_stored = loops.iter().any(|group| group.outs.contains(&var));
-        let number = loops.iter().flat_map(|group| &group.members).position(|member| member.out == var);
+    fn var(&self, var: Var, loops: &[FusedLoop]) -> String {
+        let is_stored = loops.iter().any(|fused_loop| fused_loop.outs.contains(&var));
+        let number = loops.iter().flat_map(|fused_loop| &fused_loop.members).position(|member| member.out == var);
         match (number, self.kernels.buffers.of_var(var)) {
             (Some(i), None) => format!("x{i}"),
             (Some(i), Some(_)) if !is_stored => format!("x{i}"),

@@ -16,7 +16,7 @@ use remat_ir::{Jaxpr, Result, Var, VarMap};
 use remat_kernels::{BlockedLoops, Layout};
 
 use super::check::check;
-use super::ir::{Blocks, Group, Step, Steps, Value};
+use super::ir::{Blocks, FusedLoop, Step, Steps, Value};
 
 /// The fewest elements of a space. Smaller arrays stay in the caches from one loop to the next.
 const LEAST_ELEMENTS: usize = 1 << 17;
@@ -24,12 +24,12 @@ const LEAST_ELEMENTS: usize = 1 << 17;
 /// for threads.
 const LEAST_POSITIONS: usize = BlockedLoops::LEAST_POSITIONS;
 /// Loops in one step are at most this many steps apart.
-const NEAR_STEPS: usize = 24;
+const MOST_STEPS_BETWEEN: usize = 24;
 
 impl Steps {
     /// The steps with loops grouped into blocks, or `None` if there are none to group. `allowed` tells which numbers of inputs and outputs
-    /// such a step may have. They are estimated before there are kernels and can rarely be exceeded. Loops that compute one of the variables
-    /// `apart` stay apart.
+    /// such a step may have. They are estimated before there are kernels and can rarely be exceeded. Loops that compute one of the
+    /// variables `apart` stay apart.
     ///
     /// # Errors
     /// If the steps are wrong, which is a defect.
@@ -47,16 +47,16 @@ impl Steps {
             reads[var] += 1;
         }
         let rest = self.steps.iter().cloned().map(Some).collect();
-        let mut pass = Pass { steps: self, allowed, apart, needed, reads, rest, is_changed: false };
+        let mut blocker = Blocker { steps: self, allowed, apart, needed, reads, rest, is_changed: false };
         let mut at = 0;
-        while at < pass.rest.len() {
-            at = pass.reduction(at);
+        while at < blocker.rest.len() {
+            at = blocker.reduction(at);
         }
-        if !pass.is_changed {
+        if !blocker.is_changed {
             return Ok(None);
         }
         let Steps { jaxpr, names, values, tokens, .. } = self;
-        let steps = pass.rest.into_iter().flatten().collect();
+        let steps = blocker.rest.into_iter().flatten().collect();
         let steps =
             Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
         check(&steps)?;
@@ -64,7 +64,7 @@ impl Steps {
     }
 }
 
-struct Pass<'a, F> {
+struct Blocker<'a, F> {
     steps: &'a Steps,
     /// Whether a step may have this many inputs and outputs.
     allowed: F,
@@ -79,30 +79,38 @@ struct Pass<'a, F> {
     is_changed: bool,
 }
 
-impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
-    fn group(&self, at: usize) -> Option<&Group> {
-        self.rest[at].as_ref()?.group().filter(|group| !group.outs.iter().any(|out| self.apart.contains(out)))
+impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
+    fn fused_loop(&self, at: usize) -> Option<&FusedLoop> {
+        self.rest[at]
+            .as_ref()?
+            .fused_loop()
+            .filter(|fused_loop| !fused_loop.outs.iter().any(|out| self.apart.contains(out)))
     }
 
     /// Makes one step of the loops around a reduction. Returns the next position to visit.
     fn reduction(&mut self, at: usize) -> usize {
-        let Some((group, space)) = self.group(at).and_then(|group| Some((group, space(group)?))) else { return at + 1 };
-        let reads =
-            |group: &Group, var: Var| group.members.iter().flat_map(|m| &m.operands).any(|x| x.base() == Some(var));
+        let Some((fused_loop, space)) =
+            self.fused_loop(at).and_then(|fused_loop| Some((fused_loop, space(fused_loop)?)))
+        else {
+            return at + 1;
+        };
+        let reads = |fused_loop: &FusedLoop, var: Var| {
+            fused_loop.members.iter().flat_map(|m| &m.operands).any(|x| x.base() == Some(var))
+        };
         let makes = |i: usize| {
-            self.group(i).is_some_and(|maker| {
+            self.fused_loop(i).is_some_and(|maker| {
                 kind(maker, space) == Some(Kind::Full)
                     && maker.reduction.is_none()
-                    && maker.outs.iter().any(|&out| reads(group, out))
+                    && maker.outs.iter().any(|&out| reads(fused_loop, out))
             })
         };
-        let makers = (at.saturating_sub(NEAR_STEPS)..at).filter(|&i| makes(i));
+        let makers = (at.saturating_sub(MOST_STEPS_BETWEEN)..at).filter(|&i| makes(i));
         for start in makers.chain([at]) {
             let mut joined = self.joined(start, space);
             while joined.contains(&at) {
-                let groups: Vec<&Group> = joined.iter().filter_map(|&i| self.group(i)).collect();
-                let full = groups.iter().filter(|group| kind(group, space) == Some(Kind::Full));
-                if full.count() > 1 && self.is_worthwhile(&groups, space) {
+                let fused_loops: Vec<&FusedLoop> = joined.iter().filter_map(|&i| self.fused_loop(i)).collect();
+                let full = fused_loops.iter().filter(|fused_loop| kind(fused_loop, space) == Some(Kind::Full));
+                if full.count() > 1 && self.is_worthwhile(&fused_loops, space) {
                     return self.join(&joined, space);
                 }
                 joined.pop();
@@ -115,9 +123,9 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
     fn joined(&self, start: usize, space: [usize; 3]) -> Vec<usize> {
         let mut joined = vec![start];
         let (mut inside, mut after): (Vec<Var>, Vec<Var>) = (Vec::new(), Vec::new());
-        inside.extend(self.group(start).into_iter().flat_map(|group| &group.outs));
+        inside.extend(self.fused_loop(start).into_iter().flat_map(|fused_loop| &fused_loop.outs));
         let mut at = start + 1;
-        while at < self.rest.len() && at <= joined.last().map_or(0, |last| last + NEAR_STEPS) {
+        while at < self.rest.len() && at <= joined.last().map_or(0, |last| last + MOST_STEPS_BETWEEN) {
             let Some(step) = &self.rest[at] else {
                 at += 1;
                 continue;
@@ -126,7 +134,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
             if reads.iter().any(|var| after.contains(var)) {
                 after.extend(step.outs(&self.steps.jaxpr));
             } else if reads.iter().any(|var| inside.contains(var)) {
-                if self.group(at).is_some_and(|group| fits(&self.steps.jaxpr, group, space, &inside)) {
+                if self.fused_loop(at).is_some_and(|fused_loop| fits(&self.steps.jaxpr, fused_loop, space, &inside)) {
                     joined.push(at);
                     inside.extend(step.outs(&self.steps.jaxpr));
                 } else {
@@ -139,45 +147,50 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
     }
 
     /// The results of these loops that other steps read, in order.
-    fn read_by_others(&self, groups: &[&Group]) -> Vec<Var> {
+    fn read_by_others(&self, fused_loops: &[&FusedLoop]) -> Vec<Var> {
         let mut inner: HashMap<Var, usize> = HashMap::new();
-        for base in groups.iter().flat_map(|group| &group.members).flat_map(|m| &m.operands).filter_map(Value::base) {
+        for base in fused_loops
+            .iter()
+            .flat_map(|fused_loop| &fused_loop.members)
+            .flat_map(|m| &m.operands)
+            .filter_map(Value::base)
+        {
             *inner.entry(base).or_default() += 1;
         }
-        let outs = groups.iter().flat_map(|group| &group.outs).copied();
+        let outs = fused_loops.iter().flat_map(|fused_loop| &fused_loop.outs).copied();
         outs.filter(|out| self.needed[*out] || self.reads[*out] > inner.get(out).copied().unwrap_or(0)).collect()
     }
 
     /// Whether one step for these loops is faster, and has no more inputs and outputs than allowed.
-    fn is_worthwhile(&self, groups: &[&Group], space: [usize; 3]) -> bool {
+    fn is_worthwhile(&self, fused_loops: &[&FusedLoop], space: [usize; 3]) -> bool {
         let avals = &self.steps.jaxpr.avals;
         let all = space.iter().product::<usize>();
-        let outs = self.read_by_others(groups);
+        let outs = self.read_by_others(fused_loops);
         // Values that no other step reads. As in `compile::fused_loops`, their last reader computes a result in place of them.
         let mut in_place = HashSet::new();
         let (mut inputs, mut arrays) = (HashSet::new(), HashSet::new());
         let mut made: HashSet<Var> = HashSet::new();
         let mut read_later: HashSet<Var> = HashSet::new();
-        for group in groups.iter().rev() {
-            made.extend(group.members.iter().map(|m| m.out));
+        for fused_loop in fused_loops.iter().rev() {
+            made.extend(fused_loop.members.iter().map(|m| m.out));
             let has_array = |out: &Var| outs.contains(out) || in_place.contains(out);
             let mut free: Vec<Var> =
-                group.outs.iter().copied().filter(|out| avals[*out].size() == all && has_array(out)).collect();
-            for operand in group.members.iter().flat_map(|m| &m.operands) {
+                fused_loop.outs.iter().copied().filter(|out| avals[*out].size() == all && has_array(out)).collect();
+            for operand in fused_loop.members.iter().flat_map(|m| &m.operands) {
                 let Value::View { base, layout } = operand else { continue };
                 inputs.insert(*base);
                 if layout.is_contiguous() && layout.size() == all {
                     arrays.insert(*base);
                 }
                 let is_last = read_later.insert(*base) && !made.contains(base) && !outs.contains(base);
-                let is_own = is_last && groups.iter().any(|group| group.outs.contains(base));
+                let is_own = is_last && fused_loops.iter().any(|fused_loop| fused_loop.outs.contains(base));
                 if let Some(i) = free.iter().position(|out| is_own && avals[*out].dtype == avals[*base].dtype) {
                     free.swap_remove(i);
                     in_place.insert(*base);
                 }
             }
         }
-        let full = groups.iter().flat_map(|group| &group.outs).filter(|out| avals[**out].size() == all);
+        let full = fused_loops.iter().flat_map(|fused_loop| &fused_loop.outs).filter(|out| avals[**out].size() == all);
         let stored: HashSet<Var> = full.chain(&outs).copied().filter(|out| !in_place.contains(out)).collect();
         inputs.retain(|input| !made.contains(input));
         arrays.retain(|array| !made.contains(array));
@@ -190,14 +203,14 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
     /// position to visit.
     fn join(&mut self, joined: &[usize], space: [usize; 3]) -> usize {
         let [Some(&first), Some(&last)] = [joined.first(), joined.last()] else { return self.rest.len() };
-        let mut groups = Vec::new();
+        let mut fused_loops = Vec::new();
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut behind: Vec<Var> = Vec::new();
         for at in first..=last {
             let Some(step) = self.rest[at].take() else { continue };
             if joined.contains(&at) {
                 behind.extend(step.outs(&self.steps.jaxpr));
-                groups.extend(step.group().cloned());
+                fused_loops.extend(step.fused_loop().cloned());
             } else if step.reads(&self.steps.tokens).any(|var| behind.contains(&var)) {
                 behind.extend(step.outs(&self.steps.jaxpr));
                 after.push(step);
@@ -205,9 +218,9 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
                 before.push(step);
             }
         }
-        let outs = self.read_by_others(&groups.iter().collect::<Vec<&Group>>());
+        let outs = self.read_by_others(&fused_loops.iter().collect::<Vec<&FusedLoop>>());
         let there = first + before.len();
-        let blocks = Step::Blocks(Blocks { groups, space, outs });
+        let blocks = Step::Blocks(Blocks { fused_loops, space, outs });
         let all = before.into_iter().chain([blocks]).chain(after);
         for (at, step) in (first..=last).zip(all) {
             self.rest[at] = Some(step);
@@ -227,8 +240,8 @@ enum Kind {
 }
 
 /// The numbers of positions before, along and after the single dimension that a reduction keeps, if there are enough of them.
-fn space(group: &Group) -> Option<[usize; 3]> {
-    let (shape, axes) = group.reduction.as_ref()?;
+fn space(fused_loop: &FusedLoop) -> Option<[usize; 3]> {
+    let (shape, axes) = fused_loop.reduction.as_ref()?;
     let kept: Vec<usize> = (0..shape.len()).filter(|d| !axes.contains(d) && shape[*d] != 1).collect();
     let (first, last) = (*kept.first()?, *kept.last()?);
     let is_one = (first..=last).all(|d| shape[d] == 1 || kept.contains(&d));
@@ -238,10 +251,10 @@ fn space(group: &Group) -> Option<[usize; 3]> {
     (is_one && is_large).then_some(space)
 }
 
-fn kind(group: &Group, over: [usize; 3]) -> Option<Kind> {
+fn kind(fused_loop: &FusedLoop, over: [usize; 3]) -> Option<Kind> {
     let all = over.iter().product::<usize>();
-    match (&group.reduction, group.columns, group.rows) {
-        (Some(_), None, _) => (space(group) == Some(over)).then_some(Kind::Full),
+    match (&fused_loop.reduction, fused_loop.columns, fused_loop.rows) {
+        (Some(_), None, _) => (space(fused_loop) == Some(over)).then_some(Kind::Full),
         (None, None, rows) if rows == all => Some(Kind::Full),
         (None, None, rows) if rows == over[1] => Some(Kind::Kept),
         _ => None,
@@ -249,12 +262,12 @@ fn kind(group: &Group, over: [usize; 3]) -> Option<Kind> {
 }
 
 /// Whether a loop runs over this space, and reads from the variables `inside` only elements at the positions that it computes.
-pub(super) fn fits(jaxpr: &Jaxpr, group: &Group, space: [usize; 3], inside: &[Var]) -> bool {
-    let Some(kind) = kind(group, space) else { return false };
+pub(super) fn fits(jaxpr: &Jaxpr, fused_loop: &FusedLoop, space: [usize; 3], inside: &[Var]) -> bool {
+    let Some(kind) = kind(fused_loop, space) else { return false };
     let all = space.iter().product::<usize>();
     let is_in_order =
         |layout: &Layout, size: usize| layout.is_contiguous() && layout.offset == 0 && layout.size() == size;
-    group.members.iter().flat_map(|m| &m.operands).all(|operand| match operand {
+    fused_loop.members.iter().flat_map(|m| &m.operands).all(|operand| match operand {
         Value::View { base, layout } if inside.contains(base) => match (kind, jaxpr.avals[*base].size()) {
             (Kind::Full, size) if size == all => is_in_order(layout, all),
             (Kind::Full, size) if size == space[1] => {

@@ -9,7 +9,7 @@ use remat_ir::{Error, ErrorKind, Result, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
 use super::blocks::fits;
-use super::ir::{Blocks, Group, Member, Step, Steps, Value};
+use super::ir::{Blocks, FusedLoop, Member, Step, Steps, Value};
 
 /// The steps that can read a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ impl Checker<'_> {
             }
         }
         match step {
-            Step::Loop(group) => return self.group(group),
+            Step::Loop(fused_loop) => return self.fused_loop(fused_loop),
             Step::Blocks(blocks) => return self.blocks(blocks),
             _ => {}
         }
@@ -76,13 +76,13 @@ impl Checker<'_> {
         }
     }
 
-    fn group(&mut self, group: &Group) -> Result<()> {
-        for member in &group.members {
+    fn fused_loop(&mut self, fused_loop: &FusedLoop) -> Result<()> {
+        for member in &fused_loop.members {
             member.operands.iter().try_for_each(|x| self.read(x))?;
-            self.extent(group, member)?;
+            self.extent(fused_loop, member)?;
             self.write(member.out, Available::InLoop(self.at))?;
         }
-        for &out in &group.outs {
+        for &out in &fused_loop.outs {
             if self.available[out] != Available::InLoop(self.at) {
                 return Err(self.fault(format!("stores variable {}, which it does not compute", out.0)));
             }
@@ -95,14 +95,14 @@ impl Checker<'_> {
     /// is stored.
     fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
         let mut inside = Vec::new();
-        for group in &blocks.groups {
-            if !fits(&self.steps.jaxpr, group, blocks.space, &inside) {
+        for fused_loop in &blocks.fused_loops {
+            if !fits(&self.steps.jaxpr, fused_loop, blocks.space, &inside) {
                 return Err(self.fault(format!("has a loop that is not one over {:?}", blocks.space)));
             }
-            self.group(group)?;
-            inside.extend(&group.outs);
+            self.fused_loop(fused_loop)?;
+            inside.extend(&fused_loop.outs);
             // The next loop is another phase, which cannot read what this one does not store.
-            for member in group.members.iter().filter(|member| !group.outs.contains(&member.out)) {
+            for member in fused_loop.members.iter().filter(|member| !fused_loop.outs.contains(&member.out)) {
                 self.available[member.out] = Available::Nowhere;
             }
         }
@@ -116,11 +116,11 @@ impl Checker<'_> {
     }
 
     /// Checks that a member has one element per element of the loop, per row, or per result of its reduction.
-    fn extent(&self, group: &Group, member: &Member) -> Result<()> {
+    fn extent(&self, fused_loop: &FusedLoop, member: &Member) -> Result<()> {
         let size = self.steps.jaxpr.avals[member.out].size();
-        let expected = match (member.extent, &group.reduction) {
-            (Extent::Full, _) => group.size(),
-            (Extent::Row, None) => group.rows,
+        let expected = match (member.extent, &fused_loop.reduction) {
+            (Extent::Full, _) => fused_loop.size(),
+            (Extent::Row, None) => fused_loop.rows,
             (Extent::Row, Some((shape, axes))) => {
                 shape.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, n)| n).product()
             }
@@ -189,7 +189,7 @@ mod tests {
     use remat_ir::Jaxpr;
     use remat_opt::pipeline::{CPU, run};
 
-    use super::super::ir::Group;
+    use super::super::ir::FusedLoop;
     use super::*;
 
     /// A loop that stores two of its three values, a step that reads one of them transposed, and a copy.
@@ -213,32 +213,33 @@ mod tests {
         error.message().strip_prefix("the steps are wrong: ").unwrap_or(error.message()).to_string()
     }
 
-    fn group(steps: &mut Steps) -> &mut Group {
-        let group = steps.steps.iter_mut().find_map(|s| if let Step::Loop(group) = s { Some(group) } else { None });
-        group.expect("a loop")
+    fn fused_loop(steps: &mut Steps) -> &mut FusedLoop {
+        let fused_loop =
+            steps.steps.iter_mut().find_map(|s| if let Step::Loop(fused_loop) = s { Some(fused_loop) } else { None });
+        fused_loop.expect("a loop")
     }
 
     #[test]
     fn every_kind_of_fault_is_found() {
         assert!(check(&steps()).is_ok());
         let a = steps().jaxpr.ins[0].0;
-        let [b, d] = [0, 2].map(|i| group(&mut steps()).members[i].out.0);
+        let [b, d] = [0, 2].map(|i| fused_loop(&mut steps()).members[i].out.0);
         assert_eq!(fault(|s| s.steps.swap(0, 1)), format!("step 0 reads variable {b}, which is not available"));
         assert_eq!(fault(|s| s.steps.truncate(0)), format!("no step stores variable {d}, which is returned"));
         let twice = |s: &mut Steps| {
-            let member = Member { operands: Vec::new(), ..*group(s).members.last().expect("three") };
-            group(s).members.push(member);
+            let member = Member { operands: Vec::new(), ..*fused_loop(s).members.last().expect("three") };
+            fused_loop(s).members.push(member);
         };
         assert_eq!(fault(twice), format!("step 0 writes variable {d}, which is written already"));
-        let argument = |s: &mut Steps| group(s).members[0].out = Var(a);
+        let argument = |s: &mut Steps| fused_loop(s).members[0].out = Var(a);
         assert_eq!(fault(argument), format!("step 0 writes variable {a}, which is written already"));
-        let early = |s: &mut Steps| group(s).members.swap(0, 1);
+        let early = |s: &mut Steps| fused_loop(s).members.swap(0, 1);
         assert_eq!(fault(early), format!("step 0 reads variable {b}, which is not available"));
-        let unstored = |s: &mut Steps| group(s).outs.retain(|out| out.0 != b);
+        let unstored = |s: &mut Steps| fused_loop(s).outs.retain(|out| out.0 != b);
         assert_eq!(fault(unstored), format!("step 1 reads variable {b}, which is not available"));
-        let foreign = |s: &mut Steps| group(s).outs.push(Var(a));
+        let foreign = |s: &mut Steps| fused_loop(s).outs.push(Var(a));
         assert_eq!(fault(foreign), format!("step 0 stores variable {a}, which it does not compute"));
-        let rows = |s: &mut Steps| group(s).rows = 17;
+        let rows = |s: &mut Steps| fused_loop(s).rows = 17;
         assert_eq!(fault(rows), format!("step 0 is a loop of 17 elements for variable {b}, which has 16"));
     }
 
@@ -262,7 +263,8 @@ mod tests {
             check(&steps).expect_err("the steps are wrong").message().to_string()
         };
         let read = |blocks: &mut Blocks, change: fn(&mut Layout)| {
-            let last = blocks.groups.last_mut().and_then(|group| group.members.last_mut()).expect("a product");
+            let last =
+                blocks.fused_loops.last_mut().and_then(|fused_loop| fused_loop.members.last_mut()).expect("a product");
             for operand in &mut last.operands {
                 if let Value::View { layout, .. } = operand
                     && !layout.is_contiguous()
@@ -272,7 +274,7 @@ mod tests {
             }
         };
         let message = "has a loop that is not one over [2, 64, 1024]";
-        let found = fault(|blocks| blocks.groups[0].rows = 64 * 32);
+        let found = fault(|blocks| blocks.fused_loops[0].rows = 64 * 32);
         assert!(found.contains(message), "{found}");
         let found = [
             fault(|blocks| blocks.space = [64, 2, 1024]),
@@ -285,9 +287,11 @@ mod tests {
         }
         // A value that the loop of the sum does not store.
         let found = fault(|blocks| {
-            let (hidden, product) = (blocks.groups[0].outs[0], blocks.groups.len() - 1);
-            assert!(product > 0 && blocks.groups[product].members[0].operands.iter().any(|x| x.base() == Some(hidden)));
-            blocks.groups[0].outs.retain(|&out| out != hidden);
+            let (hidden, product) = (blocks.fused_loops[0].outs[0], blocks.fused_loops.len() - 1);
+            assert!(
+                product > 0 && blocks.fused_loops[product].members[0].operands.iter().any(|x| x.base() == Some(hidden))
+            );
+            blocks.fused_loops[0].outs.retain(|&out| out != hidden);
             blocks.outs.retain(|&out| out != hidden);
         });
         assert!(found.contains("which is not available"), "{found}");
@@ -325,7 +329,7 @@ mod tests {
 
     #[test]
     fn views_outside_of_their_buffer_are_found() {
-        let b = group(&mut steps()).members[0].out.0;
+        let b = fused_loop(&mut steps()).members[0].out.0;
         let view = |change: fn(&mut Layout)| {
             fault(|s| {
                 let last = s.steps.last_mut().expect("a step");

@@ -55,7 +55,7 @@ pub(crate) enum Step {
     /// A barrier, which runs nothing. It orders the readers of the token after the writers of the operands.
     Barrier { eqn: EqnId, operands: Vec<Value>, token: Var },
     /// Equations that share one loop.
-    Loop(Group),
+    Loop(FusedLoop),
     /// Loops that are computed in blocks.
     Blocks(Blocks),
 }
@@ -112,7 +112,7 @@ pub(super) fn read_by<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> 
 
 /// A loop, and the equations that it computes.
 #[derive(Clone)]
-pub(crate) struct Group {
+pub(crate) struct FusedLoop {
     pub(crate) members: Vec<Member>,
     /// The number of rows, or of all elements if there are no columns.
     pub(crate) rows: usize,
@@ -127,14 +127,14 @@ pub(crate) struct Group {
 /// Loops over one space. Each reads results of earlier loops only at the positions, along one dimension, that it computes.
 #[derive(Clone)]
 pub(crate) struct Blocks {
-    pub(crate) groups: Vec<Group>,
+    pub(crate) fused_loops: Vec<FusedLoop>,
     /// The numbers of positions before, along and after the dimension.
     pub(crate) space: [usize; 3],
     /// The results that other steps read.
     pub(crate) outs: Vec<Var>,
 }
 
-impl Group {
+impl FusedLoop {
     pub(super) fn size(&self) -> usize {
         self.rows * self.columns.unwrap_or(1)
     }
@@ -153,17 +153,17 @@ impl Group {
 
 impl Step {
     /// The loop of the step, if it is one.
-    pub(super) fn group(&self) -> Option<&Group> {
+    pub(super) fn fused_loop(&self) -> Option<&FusedLoop> {
         match self {
-            Step::Loop(group) => Some(group),
+            Step::Loop(fused_loop) => Some(fused_loop),
             _ => None,
         }
     }
 
-    /// As [`Step::group`].
-    pub(super) fn group_mut(&mut self) -> Option<&mut Group> {
+    /// As [`Step::fused_loop`].
+    pub(super) fn fused_loop_mut(&mut self) -> Option<&mut FusedLoop> {
         match self {
-            Step::Loop(group) => Some(group),
+            Step::Loop(fused_loop) => Some(fused_loop),
             _ => None,
         }
     }
@@ -174,10 +174,12 @@ impl Step {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => operands.iter_mut().collect(),
             Step::Copy { operand, .. } => vec![operand],
             Step::Iota { .. } => Vec::new(),
-            Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
-            Step::Blocks(Blocks { groups, .. }) => {
-                groups.iter_mut().flat_map(|group| &mut group.members).flat_map(|m| &mut m.operands).collect()
-            }
+            Step::Loop(fused_loop) => fused_loop.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
+            Step::Blocks(Blocks { fused_loops, .. }) => fused_loops
+                .iter_mut()
+                .flat_map(|fused_loop| &mut fused_loop.members)
+                .flat_map(|m| &mut m.operands)
+                .collect(),
         };
         for operand in operands {
             if let Value::View { base, .. } = operand
@@ -194,9 +196,9 @@ impl Step {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => Box::new(operands.iter()),
             Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
             Step::Iota { .. } => Box::new(std::iter::empty()),
-            Step::Loop(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
-            Step::Blocks(Blocks { groups, .. }) => {
-                Box::new(groups.iter().flat_map(|group| &group.members).flat_map(|m| &m.operands))
+            Step::Loop(fused_loop) => Box::new(fused_loop.members.iter().flat_map(|m| &m.operands)),
+            Step::Blocks(Blocks { fused_loops, .. }) => {
+                Box::new(fused_loops.iter().flat_map(|fused_loop| &fused_loop.members).flat_map(|m| &m.operands))
             }
         }
     }
@@ -208,9 +210,9 @@ impl Step {
             | Step::Copy { eqn, .. }
             | Step::Iota { eqn, .. }
             | Step::Barrier { eqn, .. } => Box::new(std::iter::once(*eqn)),
-            Step::Loop(group) => Box::new(group.members.iter().map(|m| m.eqn)),
-            Step::Blocks(Blocks { groups, .. }) => {
-                Box::new(groups.iter().flat_map(|group| &group.members).map(|m| m.eqn))
+            Step::Loop(fused_loop) => Box::new(fused_loop.members.iter().map(|m| m.eqn)),
+            Step::Blocks(Blocks { fused_loops, .. }) => {
+                Box::new(fused_loops.iter().flat_map(|fused_loop| &fused_loop.members).map(|m| m.eqn))
             }
         }
     }
@@ -222,7 +224,7 @@ impl Step {
             Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => {
                 Box::new(std::iter::once(*out))
             }
-            Step::Loop(group) => Box::new(group.outs.iter().copied()),
+            Step::Loop(fused_loop) => Box::new(fused_loop.outs.iter().copied()),
             Step::Blocks(blocks) => Box::new(blocks.outs.iter().copied()),
         }
     }

@@ -16,7 +16,7 @@ use remat_kernels::Extent;
 use remat_opt::cost::SMALL_BYTES;
 
 use super::check::check;
-use super::ir::{Group, Member, Step, Steps, Value, read_by};
+use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
 use super::recompute::BYTES_OF_EQUATION;
 use crate::align::aligned;
 use crate::ids::{EqnId, StepId};
@@ -58,7 +58,7 @@ impl Steps {
     /// Whether several loops compute one large value.
     fn computes_again(&self) -> bool {
         let mut seen = vec![false; self.jaxpr.eqns.len()];
-        let mut members = self.steps.iter().filter_map(Step::group).flat_map(|group| &group.members);
+        let mut members = self.steps.iter().filter_map(Step::fused_loop).flat_map(|fused_loop| &fused_loop.members);
         members.any(|m| {
             let is_large = m.extent == Extent::Full && self.jaxpr.avals[m.out].bytes() >= SMALL_BYTES;
             is_large && std::mem::replace(&mut seen[m.eqn.index()], true)
@@ -90,7 +90,8 @@ impl Keeper {
         let (mut readers, mut stays) = (VarMap::filled(vars, Vec::new()), VarMap::filled(vars, false));
         for (at, step) in steps.steps.iter().enumerate() {
             for base in step.operands().filter_map(Value::base) {
-                let is_own = step.group().is_some_and(|group| group.members.iter().any(|m| m.out == base));
+                let is_own =
+                    step.fused_loop().is_some_and(|fused_loop| fused_loop.members.iter().any(|m| m.out == base));
                 let readers: &mut Vec<usize> = &mut readers[base];
                 if !is_own && readers.last() != Some(&at) {
                     readers.push(at);
@@ -107,9 +108,11 @@ impl Keeper {
     /// The loops that compute each large value, if there are several.
     fn computed(&self) -> BTreeMap<EqnId, Vec<usize>> {
         let mut computed: BTreeMap<EqnId, Vec<usize>> = BTreeMap::new();
-        for (at, group) in self.steps.steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.group()?))) {
+        for (at, fused_loop) in
+            self.steps.steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.fused_loop()?)))
+        {
             let is_large = |var: Var| self.bytes(var) >= SMALL_BYTES;
-            for member in group.members.iter().filter(|m| m.extent == Extent::Full && is_large(m.out)) {
+            for member in fused_loop.members.iter().filter(|m| m.extent == Extent::Full && is_large(m.out)) {
                 let positions = computed.entry(member.eqn).or_default();
                 if positions.last() != Some(&at) {
                     positions.push(at);
@@ -124,11 +127,11 @@ impl Keeper {
     fn keep(&mut self, eqn: EqnId, positions: &[usize]) -> bool {
         let (mut kept, mut is_changed) = (None, false);
         for &at in positions {
-            let Some(group) = self.steps.steps[at].group() else { continue };
-            let Some(member) = group.members.iter().find(|m| m.eqn == eqn && m.extent == Extent::Full) else {
+            let Some(fused_loop) = self.steps.steps[at].fused_loop() else { continue };
+            let Some(member) = fused_loop.members.iter().find(|m| m.eqn == eqn && m.extent == Extent::Full) else {
                 continue;
             };
-            let (again, can_store) = (Computed { at, var: member.out }, group.reduction.is_none());
+            let (again, can_store) = (Computed { at, var: member.out }, fused_loop.reduction.is_none());
             if kept.is_some_and(|kept| self.reads(kept, again)) {
                 is_changed = true;
             } else if can_store {
@@ -141,30 +144,30 @@ impl Keeper {
     /// Makes a loop, and the readers of its value, read the value that another loop has computed. Does so, and returns true, if that moves
     /// fewer bytes and the memory suffices.
     fn reads(&mut self, kept: Computed, again: Computed) -> bool {
-        let [Some(from), Some(group)] = [kept.at, again.at].map(|at| self.steps.steps[at].group()) else {
+        let [Some(from), Some(fused_loop)] = [kept.at, again.at].map(|at| self.steps.steps[at].fused_loop()) else {
             return false;
         };
-        let (is_stored, is_given) = (from.outs.contains(&kept.var), group.outs.contains(&again.var));
+        let (is_stored, is_given) = (from.outs.contains(&kept.var), fused_loop.outs.contains(&again.var));
         if is_given && self.stays[again.var] {
             return false;
         }
-        let rest = rest(group, again.var);
+        let rest = rest(fused_loop, again.var);
         let is_read = rest.iter().any(|m| m.operands.iter().any(|x| x.base() == Some(again.var)));
         // A store first reads its cache line.
         let store = 2 * self.bytes(kept.var);
-        let all: Vec<&Member> = group.members.iter().collect();
-        let before = self.cost(group, &all) + if is_given { store } else { 0 };
-        let after = self.cost(group, &rest) + if is_stored { 0 } else { store };
+        let all: Vec<&Member> = fused_loop.members.iter().collect();
+        let before = self.cost(fused_loop, &all) + if is_given { store } else { 0 };
+        let after = self.cost(fused_loop, &rest) + if is_stored { 0 } else { store };
         if after >= before || !self.takes_memory(kept, again, is_stored, is_given) {
             return false;
         }
-        if let Some(from) = self.steps.steps[kept.at].group_mut().filter(|_| !is_stored) {
+        if let Some(from) = self.steps.steps[kept.at].fused_loop_mut().filter(|_| !is_stored) {
             from.outs.push(kept.var);
         }
         self.steps.steps[again.at].replace(again.var, kept.var);
-        if let Some(group) = self.steps.steps[again.at].group_mut() {
-            group.outs.retain(|&out| out != again.var);
-            group.prune();
+        if let Some(fused_loop) = self.steps.steps[again.at].fused_loop_mut() {
+            fused_loop.outs.retain(|&out| out != again.var);
+            fused_loop.prune();
         }
         let mut readers = std::mem::take(&mut self.readers[again.var]);
         readers.iter().for_each(|&reader| self.steps.steps[reader].replace(again.var, kept.var));
@@ -199,10 +202,10 @@ impl Keeper {
         let mut rest = Vec::with_capacity(steps.steps.len());
         for mut step in std::mem::take(&mut steps.steps).into_iter().rev() {
             let is_needed = match &mut step {
-                Step::Loop(group) => {
-                    group.outs.retain(|&out| needed[out]);
-                    group.prune();
-                    !group.outs.is_empty()
+                Step::Loop(fused_loop) => {
+                    fused_loop.outs.retain(|&out| needed[out]);
+                    fused_loop.prune();
+                    !fused_loop.outs.is_empty()
                 }
                 Step::Copy { out, .. } | Step::Iota { out, .. } => needed[*out],
                 Step::Equation { .. } | Step::Barrier { .. } | Step::Blocks(_) => true,
@@ -218,10 +221,10 @@ impl Keeper {
     }
 
     /// The bytes that these equations of a loop read from memory, plus a number of bytes per equation that takes as long.
-    fn cost(&self, group: &Group, members: &[&Member]) -> usize {
+    fn cost(&self, fused_loop: &FusedLoop, members: &[&Member]) -> usize {
         let read = read_by(members.iter().copied()).into_iter().map(|var| self.bytes(var));
         let large = read.filter(|&bytes| bytes >= SMALL_BYTES);
-        large.sum::<usize>() + members.len() * group.size() * BYTES_OF_EQUATION
+        large.sum::<usize>() + members.len() * fused_loop.size() * BYTES_OF_EQUATION
     }
 
     fn bytes(&self, var: Var) -> usize {
@@ -230,10 +233,10 @@ impl Keeper {
 }
 
 /// The members that a loop still needs if it reads `read` from memory instead of computing it.
-fn rest(group: &Group, read: Var) -> Vec<&Member> {
-    let mut needed: Vec<Var> = group.outs.iter().copied().filter(|&out| out != read).collect();
+fn rest(fused_loop: &FusedLoop, read: Var) -> Vec<&Member> {
+    let mut needed: Vec<Var> = fused_loop.outs.iter().copied().filter(|&out| out != read).collect();
     let mut rest = Vec::new();
-    for member in group.members.iter().rev().filter(|m| m.out != read) {
+    for member in fused_loop.members.iter().rev().filter(|m| m.out != read) {
         if needed.contains(&member.out) {
             needed.extend(member.operands.iter().filter_map(Value::base));
             rest.push(member);

@@ -8,7 +8,7 @@ use remat_ir::Var;
 use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 
 use super::fuse::MOST_MEMBERS;
-use super::ir::{Group, Member, Step, Steps, Value, read_by};
+use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
 
 /// A reduction moves ahead by at most this many steps. From there on its results are live.
 const MOST_STEPS_AHEAD: usize = 16;
@@ -20,34 +20,35 @@ pub(super) const MOST_READ: usize = 6;
 pub(super) fn merge_equal(steps: &mut Steps) {
     let mut all = std::mem::take(&mut steps.steps);
     for step in &mut all {
-        if let Step::Loop(group) = step {
-            merge_members(steps, group);
+        if let Step::Loop(fused_loop) = step {
+            merge_members(steps, fused_loop);
         }
     }
     steps.steps = all;
 }
 
 /// As [`merge_equal`], of one loop.
-pub(super) fn merge_members(steps: &Steps, group: &mut Group) {
+pub(super) fn merge_members(steps: &Steps, fused_loop: &mut FusedLoop) {
     let mut at = 0;
-    while at < group.members.len() {
-        let Some(first) = group.members[..at].iter().position(|m| is_equal(steps, m, &group.members[at])) else {
+    while at < fused_loop.members.len() {
+        let Some(first) = fused_loop.members[..at].iter().position(|m| is_equal(steps, m, &fused_loop.members[at]))
+        else {
             at += 1;
             continue;
         };
-        let [kept, dropped] = [first, at].map(|i| group.members[i].out);
-        let is_stored = |var: Var| group.outs.contains(&var);
+        let [kept, dropped] = [first, at].map(|i| fused_loop.members[i].out);
+        let is_stored = |var: Var| fused_loop.outs.contains(&var);
         match (is_stored(kept), is_stored(dropped)) {
             // Each has its own buffer.
             (true, true) => at += 1,
             (false, true) => {
-                group.members.remove(at);
-                rename(group, kept, dropped);
-                group.members[first].out = dropped;
+                fused_loop.members.remove(at);
+                rename(fused_loop, kept, dropped);
+                fused_loop.members[first].out = dropped;
             }
             (_, false) => {
-                group.members.remove(at);
-                rename(group, dropped, kept);
+                fused_loop.members.remove(at);
+                rename(fused_loop, dropped, kept);
             }
         }
     }
@@ -64,8 +65,8 @@ fn is_equal(steps: &Steps, a: &Member, b: &Member) -> bool {
 }
 
 /// Makes the equations of a loop read one variable for another.
-fn rename(group: &mut Group, old: Var, new: Var) {
-    for operand in group.members.iter_mut().flat_map(|m| &mut m.operands) {
+fn rename(fused_loop: &mut FusedLoop, old: Var, new: Var) {
+    for operand in fused_loop.members.iter_mut().flat_map(|m| &mut m.operands) {
         if let Value::View { base, .. } = operand
             && *base == old
         {
@@ -82,32 +83,32 @@ pub(super) fn merge_reductions(steps: &mut Steps) {
     for at in 0..all.len() {
         let home = home(steps, &all, at, &written).unwrap_or(at);
         if home < at
-            && let (before, [Step::Loop(group), ..]) = all.split_at_mut(at)
+            && let (before, [Step::Loop(fused_loop), ..]) = all.split_at_mut(at)
             && let Some(Step::Loop(into)) = before.get_mut(home)
         {
-            into.members.append(&mut group.members);
-            into.outs.append(&mut group.outs);
+            into.members.append(&mut fused_loop.members);
+            into.outs.append(&mut fused_loop.outs);
         }
         // Steps are counted from one; arguments are written at zero.
         all[home].outs(&steps.jaxpr).for_each(|out| written[out.0 as usize] = home + 1);
     }
-    all.retain(|step| !matches!(step, Step::Loop(group) if group.members.is_empty()));
+    all.retain(|step| !matches!(step, Step::Loop(fused_loop) if fused_loop.members.is_empty()));
     steps.steps = all;
 }
 
 /// The first reduction into which this one can be merged.
 fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usize> {
     let reduction = |i: usize| match &all[i] {
-        Step::Loop(group) => group.reduction.as_ref().map(|over| (group, over)),
+        Step::Loop(fused_loop) => fused_loop.reduction.as_ref().map(|over| (fused_loop, over)),
         _ => None,
     };
-    let (group, over) = reduction(at)?;
-    let reads = read(steps, group);
+    let (fused_loop, over) = reduction(at)?;
+    let reads = read(steps, fused_loop);
     let bytes = |vars: &[Var]| vars.iter().map(|&var| steps.jaxpr.avals[var].bytes()).sum::<usize>();
-    if bytes(&group.outs) > SMALL_BYTES.max(bytes(&reads) / MUCH_SMALLER) {
+    if bytes(&fused_loop.outs) > SMALL_BYTES.max(bytes(&reads) / MUCH_SMALLER) {
         return None;
     }
-    let is_own = |var: Var| group.members.iter().any(|m| m.out == var);
+    let is_own = |var: Var| fused_loop.members.iter().any(|m| m.out == var);
     let ready = all[at].reads(&steps.tokens).filter(|&var| !is_own(var)).map(|var| written[var.0 as usize]).max();
     (at.saturating_sub(MOST_STEPS_AHEAD)..at).find(|&i| {
         reduction(i).is_some_and(|(into, other)| {
@@ -116,15 +117,15 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
             other == over
                 && shared > 0
                 && reads.len() + others.len() - shared <= MOST_READ
-                && group.members.len() + into.members.len() <= MOST_MEMBERS
+                && fused_loop.members.len() + into.members.len() <= MOST_MEMBERS
                 && ready.is_none_or(|ready| ready <= i)
         })
     })
 }
 
 /// The large values that a loop reads.
-fn read(steps: &Steps, group: &Group) -> Vec<Var> {
-    let mut read = read_by(group.members.iter());
+fn read(steps: &Steps, fused_loop: &FusedLoop) -> Vec<Var> {
+    let mut read = read_by(fused_loop.members.iter());
     read.retain(|var| steps.jaxpr.avals[*var].bytes() >= SMALL_BYTES);
     read
 }

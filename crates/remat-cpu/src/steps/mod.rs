@@ -20,4 +20,4 @@ mod recompute;
 mod tests;
 mod views;
 
-pub(crate) use ir::{Blocks, Group, Step, Steps, Value};
+pub(crate) use ir::{Blocks, FusedLoop, Step, Steps, Value};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use remat_ir::{Jaxpr, Op, Prim};
 use remat_opt::pipeline::{CPU, run};
 
-use super::{Group, Step, Steps};
+use super::{FusedLoop, Step, Steps};
 
 /// The steps of a program, by the names of their operations.
 fn steps(text: &str) -> Vec<String> {
@@ -17,18 +17,18 @@ fn steps(text: &str) -> Vec<String> {
 /// The operation of a step. For a loop: its operations and the number of results that it stores; for blocks: those of each loop.
 fn describe(steps: &Steps, step: &Step) -> String {
     let name = |eqn| steps.eqn(eqn).op.name();
-    let of_loop = |group: &Group| {
-        let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
-        format!("[{}] -> {}", names.join(" "), group.outs.len())
+    let of_loop = |fused_loop: &FusedLoop| {
+        let names: Vec<&str> = fused_loop.members.iter().map(|m| name(m.eqn)).collect();
+        format!("[{}] -> {}", names.join(" "), fused_loop.outs.len())
     };
     match step {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),
         Step::Copy { .. } => "copy".to_string(),
         Step::Iota { .. } => "count".to_string(),
         Step::Barrier { .. } => "barrier".to_string(),
-        Step::Loop(group) => of_loop(group),
+        Step::Loop(fused_loop) => of_loop(fused_loop),
         Step::Blocks(blocks) => {
-            let loops: Vec<String> = blocks.groups.iter().map(of_loop).collect();
+            let loops: Vec<String> = blocks.fused_loops.iter().map(of_loop).collect();
             format!("{{{}}} -> {}", loops.join(", "), blocks.outs.len())
         }
     }

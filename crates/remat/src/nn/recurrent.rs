@@ -111,8 +111,8 @@ impl Lstm {
 
 /// A gated recurrent unit (GRU): a loop over positions with a reset and an update gate.
 ///
-/// Source: Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014; the equations are those of `torch.nn.GRU`, whose reset gate
-/// multiplies the product with the hidden values, bias included.
+/// Source: Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014; the equations are those of `torch.nn.GRU`, whose
+/// reset gate multiplies the product with the hidden values, bias included.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Gru, random};

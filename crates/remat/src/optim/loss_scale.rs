@@ -11,8 +11,8 @@ use crate::{DType, Tensor, Tree, tree};
 /// A factor of the loss that keeps small gradients from vanishing in f16. It adapts: after `growth_interval` consecutive steps with finite
 /// gradients it doubles; if a gradient is not finite, it is halved and the step is skipped.
 ///
-/// Source: Micikevicius et al., "Mixed precision training", 2018; the defaults are those of PyTorch's `GradScaler`. bf16 has the range of f32 and
-/// does not need it.
+/// Source: Micikevicius et al., "Mixed precision training", 2018; the defaults are those of PyTorch's `GradScaler`. bf16 has the range of
+/// f32 and does not need it.
 ///
 /// ```
 /// use remat::optim::{LossScale, Sgd};

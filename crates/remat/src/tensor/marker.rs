@@ -54,8 +54,8 @@ impl Tensor {
 /// the results do not change. The derivatives have a barrier of their own.
 ///
 /// Use it to order operations for memory; otherwise the engine chooses an order with a low peak. Operations that use none of the results
-/// are not ordered. A barrier of one tensor only keeps passes from merging: the tensor and its readers may still share one loop, in which the
-/// native engine computes equal operations once, where that needs no more memory.
+/// are not ordered. A barrier of one tensor only keeps passes from merging: the tensor and its readers may still share one loop, in which
+/// the native engine computes equal operations once, where that needs no more memory.
 ///
 /// ```
 /// use remat::{Tensor, jit, optimization_barrier};

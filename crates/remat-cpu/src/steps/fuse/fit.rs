@@ -20,8 +20,8 @@ pub(super) struct Fit {
 impl Fusion {
     /// How an elementwise equation of `size` elements fits the shape of a loop, if it does.
     pub(super) fn fits(&self, unit: UnitId, size: usize, operands: &[Value]) -> Option<Fit> {
-        let group = self.group(unit)?;
-        if group.reduction.is_some() || group.members.len() >= MOST_MEMBERS {
+        let fused_loop = self.fused_loop(unit)?;
+        if fused_loop.reduction.is_some() || fused_loop.members.len() >= MOST_MEMBERS {
             return None;
         }
         let inside = || {
@@ -31,24 +31,28 @@ impl Fusion {
             })
         };
         let mut rows = inside().map(|(extent, layout)| extent == Extent::Row && layout.is_contiguous());
-        if group.columns.is_some() && size == group.rows && rows.all(|is_row| is_row) {
-            return Some(Fit { extent: Extent::Row, columns: group.columns, promotes: false });
+        if fused_loop.columns.is_some() && size == fused_loop.rows && rows.all(|is_row| is_row) {
+            return Some(Fit { extent: Extent::Row, columns: fused_loop.columns, promotes: false });
         }
-        if size == group.size() {
-            let mut columns = group.columns;
+        if size == fused_loop.size() {
+            let mut columns = fused_loop.columns;
             let fits = inside().all(|(extent, layout)| match extent {
                 Extent::Full => layout.is_contiguous() && layout.size() == size,
                 Extent::Row => {
-                    let repeats = repeats(layout, group.rows, size);
+                    let repeats = repeats(layout, fused_loop.rows, size);
                     columns = columns.or(repeats);
                     repeats.is_some() && repeats == columns
                 }
             });
             return fits.then_some(Fit { extent: Extent::Full, columns, promotes: false });
         }
-        if group.columns.is_none() && group.rows > 0 && size > group.rows && size.is_multiple_of(group.rows) {
-            let columns = size / group.rows;
-            let fits = inside().all(|(_, layout)| repeats(layout, group.rows, size) == Some(columns));
+        if fused_loop.columns.is_none()
+            && fused_loop.rows > 0
+            && size > fused_loop.rows
+            && size.is_multiple_of(fused_loop.rows)
+        {
+            let columns = size / fused_loop.rows;
+            let fits = inside().all(|(_, layout)| repeats(layout, fused_loop.rows, size) == Some(columns));
             return (fits && columns <= LONGEST_ROW).then_some(Fit {
                 extent: Extent::Full,
                 columns: Some(columns),
@@ -60,27 +64,27 @@ impl Fusion {
 
     /// Applies a fit to the rows and columns of a loop.
     pub(super) fn adjust(&mut self, unit: UnitId, fit: Fit) {
-        let Some(group) = self.group_mut(unit) else { return };
+        let Some(fused_loop) = self.fused_loop_mut(unit) else { return };
         if fit.promotes {
-            group.columns = fit.columns;
-            for member in &mut group.members {
+            fused_loop.columns = fit.columns;
+            for member in &mut fused_loop.members {
                 member.extent = Extent::Row;
             }
-            let outs: Vec<Var> = group.members.iter().map(|m| m.out).collect();
+            let outs: Vec<Var> = fused_loop.members.iter().map(|m| m.out).collect();
             for out in outs {
                 self.extent[out] = Extent::Row;
             }
-        } else if group.columns != fit.columns
+        } else if fused_loop.columns != fit.columns
             && let Some(columns) = fit.columns
         {
-            group.rows /= columns;
-            group.columns = fit.columns;
+            fused_loop.rows /= columns;
+            fused_loop.columns = fit.columns;
         }
     }
 
     /// Whether a second loop can be merged into the loop that the equation joins.
     pub(super) fn can_merge(&self, into: UnitId, unit: UnitId, chosen: Fit, fit: Fit, sources: &[UnitId]) -> bool {
-        let (Some(a), Some(b)) = (self.group(into), self.group(unit)) else { return false };
+        let (Some(a), Some(b)) = (self.fused_loop(into), self.fused_loop(unit)) else { return false };
         // A loop without columns has full values only, which fit any columns.
         let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
         chosen.extent == fit.extent
@@ -94,8 +98,8 @@ impl Fusion {
 
     /// Whether only the loop itself and this equation read the values of a loop.
     pub(super) fn ends_in(&self, unit: UnitId, at: EqnId) -> bool {
-        let Some(group) = self.group(unit) else { return false };
-        group.members.iter().all(|m| !self.escapes(m.out, unit, Some(at)))
+        let Some(fused_loop) = self.fused_loop(unit) else { return false };
+        fused_loop.members.iter().all(|m| !self.escapes(m.out, unit, Some(at)))
     }
 }
 

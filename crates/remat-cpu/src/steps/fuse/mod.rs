@@ -21,7 +21,7 @@ use remat_kernels::Extent;
 
 use self::fit::Fit;
 use self::units::Unit;
-use super::ir::{Group, Member, Step, Tokens, Value};
+use super::ir::{FusedLoop, Member, Step, Tokens, Value};
 use crate::ids::EqnId;
 
 pub(super) use self::fit::{fits_shape, repeats};
@@ -148,8 +148,8 @@ impl Fusion {
 
     /// A loop without equations and with this many rows.
     fn new_loop(&mut self, at: EqnId, rows: usize) -> UnitId {
-        let group = Group { members: Vec::new(), rows, columns: None, reduction: None, outs: Vec::new() };
-        self.push(Step::Loop(group), at, &[])
+        let fused_loop = FusedLoop { members: Vec::new(), rows, columns: None, reduction: None, outs: Vec::new() };
+        self.push(Step::Loop(fused_loop), at, &[])
     }
 
     /// Adds a reduction to the loop that computes its operand, or to a new one.
@@ -162,32 +162,32 @@ impl Fusion {
         let in_rows = is_last && columns <= LONGEST_ROW;
         let source = match operand {
             Value::View { base, layout } if layout.is_contiguous() && layout.size() == size => {
-                self.unit[*base].filter(|&u| self.group(u).is_some() && self.extent[*base] == Extent::Full)
+                self.unit[*base].filter(|&u| self.fused_loop(u).is_some() && self.extent[*base] == Extent::Full)
             }
             _ => None,
         };
         let operands = [operand.clone()];
         let sources = self.sources(at, &operands);
         let source = source.filter(|&u| {
-            let Some(group) = self.group(u) else { return false };
-            let fits = match (in_rows, &group.reduction) {
-                (true, None) => group.size() == size && group.columns.is_none_or(|c| c == columns),
+            let Some(fused_loop) = self.fused_loop(u) else { return false };
+            let fits = match (in_rows, &fused_loop.reduction) {
+                (true, None) => fused_loop.size() == size && fused_loop.columns.is_none_or(|c| c == columns),
                 (false, None) => {
-                    group.columns.is_none()
+                    fused_loop.columns.is_none()
                         && self.ends_in(u, at)
-                        && group.members.iter().all(|m| fits_shape(m, &shape))
+                        && fused_loop.members.iter().all(|m| fits_shape(m, &shape))
                 }
                 (false, Some((s, a))) => *s == shape && a[..] == *axes,
                 (true, Some(_)) => false,
             };
-            fits && group.members.len() < MOST_MEMBERS && self.is_free(u, &sources, &[u])
+            fits && fused_loop.members.len() < MOST_MEMBERS && self.is_free(u, &sources, &[u])
         });
         let unit = source.unwrap_or_else(|| self.new_loop(at, if in_rows { rows } else { size }));
-        if let Some(group) = self.group_mut(unit) {
+        if let Some(fused_loop) = self.fused_loop_mut(unit) {
             if in_rows {
-                (group.rows, group.columns) = (rows, Some(columns));
+                (fused_loop.rows, fused_loop.columns) = (rows, Some(columns));
             } else {
-                group.reduction = Some((shape, axes.into()));
+                fused_loop.reduction = Some((shape, axes.into()));
             }
         }
         self.join(unit, Member { eqn: at, out: eqn.outs[0], operands: operands.to_vec(), extent: Extent::Row });

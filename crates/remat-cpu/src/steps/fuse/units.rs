@@ -5,7 +5,7 @@ use remat_ir::{Error, ErrorKind, Result, Var};
 
 use super::Fusion;
 use crate::ids::EqnId;
-use crate::steps::ir::{Group, Member, Step, Tokens, Value};
+use crate::steps::ir::{FusedLoop, Member, Step, Tokens, Value};
 use crate::steps::order::order;
 
 define_index_type! {
@@ -81,16 +81,16 @@ impl Fusion {
     }
 
     /// The loop of a unit, if it is one.
-    pub(super) fn group(&self, unit: UnitId) -> Option<&Group> {
+    pub(super) fn fused_loop(&self, unit: UnitId) -> Option<&FusedLoop> {
         match &self.units[unit].kind {
-            Kind::Step(Step::Loop(group)) => Some(group),
+            Kind::Step(Step::Loop(fused_loop)) => Some(fused_loop),
             _ => None,
         }
     }
 
-    pub(super) fn group_mut(&mut self, unit: UnitId) -> Option<&mut Group> {
+    pub(super) fn fused_loop_mut(&mut self, unit: UnitId) -> Option<&mut FusedLoop> {
         match &mut self.units[unit].kind {
-            Kind::Step(Step::Loop(group)) => Some(group),
+            Kind::Step(Step::Loop(fused_loop)) => Some(fused_loop),
             _ => None,
         }
     }
@@ -101,8 +101,8 @@ impl Fusion {
         self.extent[member.out] = member.extent;
         self.part_of[member.eqn] = Some(unit);
         self.units[unit].last = self.units[unit].last.max(member.eqn);
-        if let Some(group) = self.group_mut(unit) {
-            group.members.push(member);
+        if let Some(fused_loop) = self.fused_loop_mut(unit) {
+            fused_loop.members.push(member);
         }
     }
 
@@ -122,12 +122,12 @@ impl Fusion {
                 self.unit[member.out] = Some(into);
                 self.part_of[member.eqn] = Some(into);
             }
-            if let Some(group) = self.group_mut(into) {
-                if let (None, Some(columns)) = (group.columns, other.columns) {
-                    (group.rows, group.columns) = (other.rows, Some(columns));
+            if let Some(fused_loop) = self.fused_loop_mut(into) {
+                if let (None, Some(columns)) = (fused_loop.columns, other.columns) {
+                    (fused_loop.rows, fused_loop.columns) = (other.rows, Some(columns));
                 }
-                group.members.extend(other.members);
-                group.members.sort_by_key(|m| m.eqn);
+                fused_loop.members.extend(other.members);
+                fused_loop.members.sort_by_key(|m| m.eqn);
             }
         }
     }
@@ -159,10 +159,10 @@ impl Fusion {
     /// If there is none because loops depend on each other, which is a defect.
     pub(in crate::steps) fn finish(mut self) -> Result<(Vec<Step>, Tokens)> {
         for unit in self.units.indices() {
-            let Some(group) = self.group(unit) else { continue };
-            let outs = group.members.iter().map(|m| m.out).filter(|&out| self.escapes(out, unit, None)).collect();
-            if let Some(group) = self.group_mut(unit) {
-                group.outs = outs;
+            let Some(fused_loop) = self.fused_loop(unit) else { continue };
+            let outs = fused_loop.members.iter().map(|m| m.out).filter(|&out| self.escapes(out, unit, None)).collect();
+            if let Some(fused_loop) = self.fused_loop_mut(unit) {
+                fused_loop.outs = outs;
             }
         }
         let reads = self.units.iter_enumerated().map(|(i, unit)| match &unit.kind {

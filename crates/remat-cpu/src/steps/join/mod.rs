@@ -18,7 +18,7 @@ use remat_opt::cost::SMALL_BYTES;
 
 use super::check::check;
 use super::fuse::{MOST_MEMBERS, repeats};
-use super::ir::{Group, Member, Step, Steps, Value, read_by};
+use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
 use super::merge::{MOST_READ, merge_members};
 use super::recompute::BYTES_OF_EQUATION;
 use crate::ids::StepId;
@@ -125,8 +125,9 @@ impl Joiner {
     }
 
     /// The two loops joined, if they fit together and the joined loop costs less.
-    fn joined(&self, first: usize, second: usize) -> Option<Group> {
-        let [a, b] = [first, second].map(|at| self.seen[at].group().filter(|group| group.reduction.is_none()));
+    fn joined(&self, first: usize, second: usize) -> Option<FusedLoop> {
+        let [a, b] =
+            [first, second].map(|at| self.seen[at].fused_loop().filter(|fused_loop| fused_loop.reduction.is_none()));
         let (a, b) = (a?, b?);
         let columns = a.columns.or(b.columns);
         if a.size() != b.size() || b.columns.or(columns) != columns || a.members.len() + b.members.len() > MOST_MEMBERS
@@ -150,7 +151,7 @@ impl Joiner {
         }
         let members = a.members.iter().chain(&b.members).cloned().collect();
         let outs = a.outs.iter().chain(&b.outs).copied().collect();
-        let mut joined = Group { members, rows, columns, reduction: None, outs };
+        let mut joined = FusedLoop { members, rows, columns, reduction: None, outs };
         // Values that only the second loop reads are not stored.
         let reads_of_second = outside(&self.seen[second]);
         joined.outs.retain(|out| self.readers[*out] > usize::from(reads_of_second.contains(out)));
@@ -163,27 +164,27 @@ impl Joiner {
 
     /// The cost of a loop: the bytes that it reads and writes, plus its equations, counted as bytes. `None` if it reads more than
     /// [`MOST_READ`] arrays.
-    fn cost(&self, group: &Group) -> Option<usize> {
+    fn cost(&self, fused_loop: &FusedLoop) -> Option<usize> {
         let bytes = |var: &Var| self.steps.jaxpr.avals[*var].bytes();
-        let mut read = read_by(group.members.iter());
+        let mut read = read_by(fused_loop.members.iter());
         read.retain(|var| bytes(var) >= SMALL_BYTES);
         // A store reads its cache line first.
-        let stored: usize = group.outs.iter().map(|out| 2 * bytes(out)).sum();
-        let equations = group.members.len() * group.size() * BYTES_OF_EQUATION;
+        let stored: usize = fused_loop.outs.iter().map(|out| 2 * bytes(out)).sum();
+        let equations = fused_loop.members.len() * fused_loop.size() * BYTES_OF_EQUATION;
         (read.len() <= MOST_READ).then(|| read.iter().map(bytes).sum::<usize>() + stored + equations)
     }
 }
 
 /// Moves the members that no other member reads to the end, where their results can take the memory of operands.
-fn results_last(group: &mut Group) {
-    let read: Vec<Var> = group.members.iter().flat_map(|m| &m.operands).filter_map(Value::base).collect();
-    group.members.sort_by_key(|m| !read.contains(&m.out));
+fn results_last(fused_loop: &mut FusedLoop) {
+    let read: Vec<Var> = fused_loop.members.iter().flat_map(|m| &m.operands).filter_map(Value::base).collect();
+    fused_loop.members.sort_by_key(|m| !read.contains(&m.out));
 }
 
 /// The variables whose buffers a step reads and does not compute.
 fn outside(step: &Step) -> Vec<Var> {
-    if let Step::Loop(group) = step {
-        return read_by(group.members.iter());
+    if let Step::Loop(fused_loop) = step {
+        return read_by(fused_loop.members.iter());
     }
     let mut reads: Vec<Var> = step.operands().filter_map(Value::base).collect();
     reads.sort_unstable();

@@ -21,7 +21,8 @@ fn loops(text: &str) -> Option<Vec<(usize, usize)>> {
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
     let order: Vec<StepId> = (0..steps.steps.len()).map(StepId::from_usize).collect();
     let joined = steps.join(&order).unwrap_or_else(|e| panic!("{e}"))?;
-    let of_step = |step: &Step| step.group().map_or((0, 0), |group| (group.members.len(), group.outs.len()));
+    let of_step =
+        |step: &Step| step.fused_loop().map_or((0, 0), |fused_loop| (fused_loop.members.len(), fused_loop.outs.len()));
     Some(joined.steps.iter().map(of_step).collect())
 }
 

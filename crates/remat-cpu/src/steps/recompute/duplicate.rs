@@ -10,8 +10,8 @@ use remat_ir::Var;
 use remat_opt::cost::{SMALL_BYTES, is_cheap};
 
 use super::super::fuse::{MOST_MEMBERS, fits_shape};
-use super::super::ir::{Group, Steps, Value};
-use super::{Cone, Leaves, Pass, reads};
+use super::super::ir::{FusedLoop, Steps, Value};
+use super::{Cone, Leaves, Recomputer, reads};
 
 /// The most equations that are duplicated for a value.
 const MOST_DUPLICATED: usize = 6;
@@ -21,32 +21,32 @@ pub(in crate::steps) const BYTES_OF_EQUATION: usize = 1;
 
 /// Computes values where they are read.
 pub(in crate::steps) fn duplicate(steps: Steps) -> Steps {
-    let mut pass = Pass::new(steps);
-    for at in 0..pass.steps.steps.len() {
-        let is_plain = |group: &&Group| group.reduction.is_none() && group.columns.is_none();
-        let Some(group) = pass.loop_at(at).filter(is_plain) else { continue };
+    let mut recomputer = Recomputer::new(steps);
+    for at in 0..recomputer.steps.steps.len() {
+        let is_plain = |fused_loop: &&FusedLoop| fused_loop.reduction.is_none() && fused_loop.columns.is_none();
+        let Some(fused_loop) = recomputer.loop_at(at).filter(is_plain) else { continue };
         // The last first, so that earlier values need not be stored for them.
-        for out in group.outs.clone().into_iter().rev() {
-            pass.duplicate(at, out);
+        for out in fused_loop.outs.clone().into_iter().rev() {
+            recomputer.duplicate(at, out);
         }
     }
-    pass.finish()
+    recomputer.finish()
 }
 
-impl Pass {
+impl Recomputer {
     /// Computes a stored value in all loops that read it, if they can and it pays.
     fn duplicate(&mut self, at: usize, out: Var) {
-        let Some(group) = self.loop_at(at) else { return };
+        let Some(fused_loop) = self.loop_at(at) else { return };
         if self.stays[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
             return;
         }
-        let Some(cone) = self.cone(group, at, out, Leaves::All) else { return };
-        let is_cheap = |&i: &usize| is_cheap(&self.steps.eqn(group.members[i].eqn).op);
+        let Some(cone) = self.cone(fused_loop, at, out, Leaves::All) else { return };
+        let is_cheap = |&i: &usize| is_cheap(&self.steps.eqn(fused_loop.members[i].eqn).op);
         let readers = self.readers[out].clone();
         let pays = cone.members.len() <= MOST_DUPLICATED
             && cone.members.iter().all(is_cheap)
-            && readers.iter().all(|&reader| self.takes(reader, group, out, &cone))
-            && self.pays(group, out, &cone, &readers)
+            && readers.iter().all(|&reader| self.takes(reader, fused_loop, out, &cone))
+            && self.pays(fused_loop, out, &cone, &readers)
             && self.needs_no_memory(out, &cone, &readers);
         if !pays || readers.is_empty() {
             return;
@@ -55,28 +55,28 @@ impl Pass {
             self.inline(at, out, &cone, reader);
         }
         self.readers[out].clear();
-        if let Some(group) = self.loop_at_mut(at) {
-            group.outs.retain(|&v| v != out);
-            group.prune();
+        if let Some(fused_loop) = self.loop_at_mut(at) {
+            fused_loop.outs.retain(|&v| v != out);
+            fused_loop.prune();
         }
     }
 
     /// Whether a step is a loop that can compute the value.
-    fn takes(&self, reader: usize, from: &Group, out: Var, cone: &Cone) -> bool {
-        let Some(group) = self.loop_at(reader) else { return false };
-        let Some((shape, _)) = &group.reduction else { return self.can_inline(reader, out, cone, from.size()) };
+    fn takes(&self, reader: usize, from: &FusedLoop, out: Var, cone: &Cone) -> bool {
+        let Some(fused_loop) = self.loop_at(reader) else { return false };
+        let Some((shape, _)) = &fused_loop.reduction else { return self.can_inline(reader, out, cone, from.size()) };
         let is_whole = |x: &Value| match x {
             Value::View { base, layout } => *base != out || (layout.is_contiguous() && layout.size() == from.size()),
             Value::Splat { .. } => true,
         };
-        group.size() == from.size()
-            && group.members.len() + cone.members.len() <= MOST_MEMBERS
-            && group.members.iter().all(|m| m.operands.iter().all(is_whole))
+        fused_loop.size() == from.size()
+            && fused_loop.members.len() + cone.members.len() <= MOST_MEMBERS
+            && fused_loop.members.iter().all(|m| m.operands.iter().all(is_whole))
             && cone.members.iter().all(|&i| fits_shape(&from.members[i], shape))
     }
 
     /// Whether computing the value in its readers moves fewer bytes, with equations counted as bytes.
-    fn pays(&self, from: &Group, out: Var, cone: &Cone, readers: &[usize]) -> bool {
+    fn pays(&self, from: &FusedLoop, out: Var, cone: &Cone, readers: &[usize]) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let large = || cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES);
         // A store first reads its cache line.

@@ -18,21 +18,22 @@ use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
 pub(super) use self::duplicate::{BYTES_OF_EQUATION, duplicate};
 use super::fuse::MOST_MEMBERS;
-use super::ir::{Group, Member, Step, Steps, Value};
+use super::ir::{FusedLoop, Member, Step, Steps, Value};
 
-/// How often the steps are visited. A round keeps the operands of the values that it computes again; the next one may compute those again too.
+/// How often the steps are visited. A round keeps the operands of the values that it computes again; the next one may compute those again
+/// too.
 const ROUNDS: usize = 2;
 
 /// Recomputes values that are read far away from the step that computes them.
 pub(super) fn recompute(steps: Steps) -> Steps {
     (0..ROUNDS).fold(steps, |steps, _| {
-        let mut pass = Pass::new(steps);
-        (0..pass.steps.steps.len()).for_each(|at| pass.group(at));
-        pass.finish()
+        let mut recomputer = Recomputer::new(steps);
+        (0..recomputer.steps.steps.len()).for_each(|at| recomputer.fused_loop(at));
+        recomputer.finish()
     })
 }
 
-struct Pass {
+struct Recomputer {
     steps: Steps,
     /// The steps that read each variable's buffer, in order.
     readers: VarMap<Vec<usize>>,
@@ -61,20 +62,20 @@ enum Leaves {
 
 /// The members that compute a value from its leaves.
 struct Cone {
-    /// Positions in the group, in order.
+    /// Positions in the loop, in order.
     members: Vec<usize>,
     leaves: Vec<Var>,
 }
 
-impl Pass {
-    fn new(steps: Steps) -> Pass {
+impl Recomputer {
+    fn new(steps: Steps) -> Recomputer {
         let vars = steps.jaxpr.avals.len();
         let mut readers: VarMap<Vec<usize>> = VarMap::filled(vars, Vec::new());
         let mut computed = VarMap::filled(vars, None);
         let mut stays = VarMap::filled(vars, false);
         for (at, step) in steps.steps.iter().enumerate() {
-            if let Step::Loop(group) = step {
-                for member in &group.members {
+            if let Step::Loop(fused_loop) = step {
+                for member in &fused_loop.members {
                     computed[member.out] = Some(at);
                 }
             }
@@ -95,22 +96,22 @@ impl Pass {
             step.operands().filter_map(Value::base).for_each(|base| pinned[base] = true);
         }
         let before = steps.steps.iter().map(|_| Vec::new()).collect();
-        Pass { steps, readers, computed, stays, pinned, before }
+        Recomputer { steps, readers, computed, stays, pinned, before }
     }
 
-    fn loop_at(&self, at: usize) -> Option<&Group> {
-        self.steps.steps[at].group()
+    fn loop_at(&self, at: usize) -> Option<&FusedLoop> {
+        self.steps.steps[at].fused_loop()
     }
 
-    fn loop_at_mut(&mut self, at: usize) -> Option<&mut Group> {
-        self.steps.steps[at].group_mut()
+    fn loop_at_mut(&mut self, at: usize) -> Option<&mut FusedLoop> {
+        self.steps.steps[at].fused_loop_mut()
     }
 
     /// Decides which stored values of a loop are computed again. The last come first, so that their operands may stay, and the widest
     /// before all others, so that they are not kept for narrow ones.
-    fn group(&mut self, at: usize) {
-        let Some(group) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
-        let mut outs: Vec<Var> = group.outs.iter().rev().copied().collect();
+    fn fused_loop(&mut self, at: usize) {
+        let Some(fused_loop) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
+        let mut outs: Vec<Var> = fused_loop.outs.iter().rev().copied().collect();
         outs.sort_by_key(|&out| Reverse(self.steps.jaxpr.avals[out].bytes()));
         for out in outs {
             self.value(at, out);
@@ -118,13 +119,13 @@ impl Pass {
     }
 
     fn value(&mut self, at: usize, out: Var) {
-        let Some(group) = self.loop_at(at) else { return };
-        let is_full = group.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
+        let Some(fused_loop) = self.loop_at(at) else { return };
+        let is_full = fused_loop.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
         if !is_full || self.stays[out] || self.pinned[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
             return;
         }
         let kinds = [Leaves::Read, Leaves::Narrower, Leaves::Stored].into_iter();
-        let cones = kinds.filter_map(|leaves| self.cone(group, at, out, leaves));
+        let cones = kinds.filter_map(|leaves| self.cone(fused_loop, at, out, leaves));
         let chosen = cones
             .map(|cone| (self.worth(at, out, &cone), cone))
             .find(|(readers, cone)| self.available(cone, at, out, readers));
@@ -132,10 +133,10 @@ impl Pass {
         for &leaf in &cone.leaves {
             self.pinned[leaf] = true;
             if self.computed[leaf] == Some(at)
-                && let Some(group) = self.loop_at_mut(at)
-                && !group.outs.contains(&leaf)
+                && let Some(fused_loop) = self.loop_at_mut(at)
+                && !fused_loop.outs.contains(&leaf)
             {
-                group.outs.push(leaf);
+                fused_loop.outs.push(leaf);
             }
         }
         let mut from = 0;
@@ -147,9 +148,9 @@ impl Pass {
         }
         self.readers[out].retain(|r| !again.contains(r));
         let is_needed = !self.readers[out].is_empty();
-        if let Some(group) = self.loop_at_mut(at).filter(|_| !is_needed) {
-            group.outs.retain(|&v| v != out);
-            group.prune();
+        if let Some(fused_loop) = self.loop_at_mut(at).filter(|_| !is_needed) {
+            fused_loop.outs.retain(|&v| v != out);
+            fused_loop.prune();
         }
     }
 
@@ -166,8 +167,8 @@ impl Pass {
     }
 
     /// The members that compute a value of a loop from leaves of this kind.
-    fn cone(&self, group: &Group, at: usize, out: Var, leaves: Leaves) -> Option<Cone> {
-        let position: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
+    fn cone(&self, fused_loop: &FusedLoop, at: usize, out: Var, leaves: Leaves) -> Option<Cone> {
+        let position: HashMap<Var, usize> = fused_loop.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
         let mut cone = Cone { members: Vec::new(), leaves: Vec::new() };
         let mut stack = vec![out];
         while let Some(var) = stack.pop() {
@@ -179,10 +180,10 @@ impl Pass {
             if cone.members.len() > MOST_RECOMPUTED {
                 return None;
             }
-            for base in group.members[i].operands.iter().filter_map(Value::base) {
-                let inside = position.get(&base).map(|&j| &group.members[j]);
+            for base in fused_loop.members[i].operands.iter().filter_map(Value::base) {
+                let inside = position.get(&base).map(|&j| &fused_loop.members[j]);
                 let is_leaf = inside.is_none_or(|m| {
-                    m.extent == Extent::Row || (group.outs.contains(&base) && self.may_stay(base, at, out, leaves))
+                    m.extent == Extent::Row || (fused_loop.outs.contains(&base) && self.may_stay(base, at, out, leaves))
                 });
                 match is_leaf {
                     true if !cone.leaves.contains(&base) => cone.leaves.push(base),
@@ -207,8 +208,8 @@ impl Pass {
     }
 
     /// Whether the leaves of a value are in memory at these readers (or nearly until then) anyway, are small, or have fewer bytes than the
-    /// value that would have to stay. They may also have as many bytes, if they stay for long anyway and no reader needs the value in memory:
-    /// then they take the place of the value from their last reader on.
+    /// value that would have to stay. They may also have as many bytes, if they stay for long anyway and no reader needs the value in
+    /// memory: then they take the place of the value from their last reader on.
     fn available(&self, cone: &Cone, at: usize, out: Var, readers: &[usize]) -> bool {
         let Some(&step) = readers.last() else { return false };
         let aval = |var: Var| &self.steps.jaxpr.avals[var];
@@ -241,8 +242,8 @@ impl Pass {
             return;
         }
         let (members, again) = self.copies(at, out, cone);
-        let group = Group { members, rows: size, columns: None, reduction: None, outs: vec![again] };
-        self.before[first].push(Step::Loop(group));
+        let fused_loop = FusedLoop { members, rows: size, columns: None, reduction: None, outs: vec![again] };
+        self.before[first].push(Step::Loop(fused_loop));
         self.note(cone, first);
         for &reader in readers {
             self.steps.steps[reader].replace(out, again);
@@ -255,8 +256,8 @@ impl Pass {
         let (members, again) = self.copies(at, out, cone);
         self.steps.steps[reader].replace(out, again);
         self.note(cone, reader);
-        if let Some(group) = self.loop_at_mut(reader) {
-            group.members.splice(0..0, members);
+        if let Some(fused_loop) = self.loop_at_mut(reader) {
+            fused_loop.members.splice(0..0, members);
         }
     }
 
@@ -271,12 +272,12 @@ impl Pass {
 
     /// Whether a loop can compute the value: it has as many elements.
     fn can_inline(&self, reader: usize, out: Var, cone: &Cone, size: usize) -> bool {
-        let Some(group) = self.loop_at(reader) else { return false };
+        let Some(fused_loop) = self.loop_at(reader) else { return false };
         let is_whole = |layout: &Layout| layout.is_contiguous() && layout.size() == size;
-        group.reduction.is_none()
-            && group.rows * group.columns.unwrap_or(1) == size
-            && group.members.len() + cone.members.len() <= MOST_MEMBERS
-            && group.members.iter().filter(|m| m.extent == Extent::Full || reads(m, out)).all(|m| {
+        fused_loop.reduction.is_none()
+            && fused_loop.rows * fused_loop.columns.unwrap_or(1) == size
+            && fused_loop.members.len() + cone.members.len() <= MOST_MEMBERS
+            && fused_loop.members.iter().filter(|m| m.extent == Extent::Full || reads(m, out)).all(|m| {
                 m.operands.iter().all(|x| match x {
                     Value::View { base, layout } => *base != out || is_whole(layout),
                     Value::Splat { .. } => true,
@@ -289,8 +290,8 @@ impl Pass {
         let mut again: HashMap<Var, Var> = HashMap::new();
         let mut members = Vec::new();
         for &i in &cone.members {
-            let Some(group) = self.loop_at(at) else { continue };
-            let member = &group.members[i];
+            let Some(fused_loop) = self.loop_at(at) else { continue };
+            let member = &fused_loop.members[i];
             let (eqn, var) = (member.eqn, member.out);
             let mut operands = member.operands.clone();
             for operand in &mut operands {
@@ -321,12 +322,12 @@ impl Pass {
     }
 
     fn finish(self) -> Steps {
-        let Pass { mut steps, before, .. } = self;
+        let Recomputer { mut steps, before, .. } = self;
         let old = std::mem::take(&mut steps.steps);
         for (step, before) in old.into_iter().zip(before) {
             steps.steps.extend(before);
             // Loops that store no value any more are dropped.
-            if !matches!(&step, Step::Loop(group) if group.outs.is_empty()) {
+            if !matches!(&step, Step::Loop(fused_loop) if fused_loop.outs.is_empty()) {
                 steps.steps.push(step);
             }
         }

@@ -141,8 +141,8 @@ pub struct UNetUp {
 /// A U-Net: images become smaller with more features from level to level, then larger again, joined with the results of the way down. With
 /// a time it is the denoiser of a diffusion model.
 ///
-/// Source: Ronneberger, Fischer and Brox, "U-Net", 2015; Ho, Jain and Abbeel, "Denoising diffusion probabilistic models", 2020. Convolutions
-/// have the name `conv`.
+/// Source: Ronneberger, Fischer and Brox, "U-Net", 2015; Ho, Jain and Abbeel, "Denoising diffusion probabilistic models", 2020.
+/// Convolutions have the name `conv`.
 ///
 /// ```
 /// use remat::nn::{UNet, UNetConfig};
