@@ -31,11 +31,11 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// # Safety
     /// As [`StridedFn`] says.
     pub(crate) strided: StridedFn<A>,
-    /// The function that multiplies a panel and separate vectors of the right operand.
+    /// The function that multiplies a panel and vectors of columns that a right operand has at offsets.
     ///
     /// # Safety
-    /// As [`ApartFn`] says.
-    pub(crate) apart: ApartFn<A>,
+    /// As [`IndirectFn`] says.
+    pub(crate) indirect: IndirectFn<A>,
     /// The function that multiplies a left operand of segments and a panel of the right one.
     ///
     /// # Safety
@@ -49,9 +49,9 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     pub(crate) registers: unsafe fn(steps: usize) -> usize,
 }
 
-/// Neighbouring columns, at most [`MicroKernel::lanes`].
+/// Neighbouring columns, at most a vector of them ([`MicroKernel::lanes`]).
 #[derive(Clone, Copy)]
-pub(crate) struct Piece<A> {
+pub(crate) struct ColumnVector<A> {
     /// The pointer from which offsets of the right operand count.
     pub(crate) from: *const A,
     /// The first element of the result.
@@ -60,8 +60,8 @@ pub(crate) struct Piece<A> {
     pub(crate) len: usize,
 }
 
-/// Most pieces of a call.
-pub(crate) const MOST_PIECES: usize = 4;
+/// Most vectors of columns of a call.
+pub(crate) const MOST_VECTORS: usize = 4;
 
 impl<A: Accumulator> MicroKernel<A> {
     /// The height of tiles of equal height that have these rows.
@@ -85,14 +85,14 @@ impl<A: Accumulator> MicroKernel<A> {
     ) {
         let [rows, columns, positions] = size;
         assert!((1..=self.rows).contains(&rows) && (1..=self.columns).contains(&columns));
-        let is_panel = right.row == self.columns && columns >= self.min_columns;
+        let is_panel = right.row_stride == self.columns && columns >= self.min_columns;
         assert!(positions * self.rows <= left.len() && (rows - 1) * row + columns <= out.len());
         let ((right, right_row), left) =
             (right.checked(positions, if is_panel { self.columns } else { columns }), left.as_ptr());
         // SAFETY: the operands and the result have these elements (checked), and the kernel is for this CPU.
         unsafe {
             if is_panel {
-                (self.packed)(size, left, right, Ahead::nothing(right), (out.as_mut_ptr(), row), adds);
+                (self.packed)(size, left, right, Prefetch::nothing(right), (out.as_mut_ptr(), row), adds);
             } else {
                 (self.strided)(size, (left, [1, self.rows]), (right, right_row), (out.as_mut_ptr(), row), adds);
             }
@@ -102,32 +102,32 @@ impl<A: Accumulator> MicroKernel<A> {
 
 /// What a call prefetches for later calls. Nothing is read through these pointers, which may be invalid.
 #[derive(Clone, Copy)]
-pub(crate) struct Ahead<A> {
-    /// A part ([`CALLS`](super::CALLS)) of a panel of the right operand.
+pub(crate) struct Prefetch<A> {
+    /// A part of a panel of the right operand, which [`CALLS_PER_PANEL`](super::CALLS_PER_PANEL) calls prefetch together.
     pub(crate) right: *const A,
-    /// The first of some cache lines, one for every [`FETCH`](super::FETCH) positions.
+    /// The first of some cache lines, one for every [`POSITIONS_PER_LINE`](super::POSITIONS_PER_LINE) positions.
     pub(crate) lines: *const u8,
     /// Bytes from one of these lines to the next.
     pub(crate) stride: isize,
 }
 
-impl<A> Ahead<A> {
+impl<A> Prefetch<A> {
     /// Prefetches only lines of a panel that is read anyway.
-    pub(crate) fn nothing(right: *const A) -> Ahead<A> {
-        Ahead { right, lines: right.cast(), stride: 0 }
+    pub(crate) fn nothing(right: *const A) -> Prefetch<A> {
+        Prefetch { right, lines: right.cast(), stride: 0 }
     }
 }
 
 /// Multiplies a panel of rows and a panel of columns. `size` is `[rows, columns, positions]`, where rows and columns are the first ones of
 /// the panels, at least one of each. Writes the products to `out`, a row-major matrix with the given stride of rows, or adds them to it.
 ///
-/// Meanwhile it prefetches the lines of [`Ahead`] into the second-level cache.
+/// Meanwhile it prefetches the lines of [`Prefetch`] into the second-level cache.
 ///
 /// # Safety
 /// Both panels are valid for reading, whole. `out` is valid for writing these rows and columns, and for reading if `adds`. The CPU has the
 /// instructions.
 pub(crate) type PackedFn<A> =
-    unsafe fn(size: [usize; 3], left: *const A, right: *const A, ahead: Ahead<A>, out: (*mut A, usize), adds: bool);
+    unsafe fn(size: [usize; 3], left: *const A, right: *const A, ahead: Prefetch<A>, out: (*mut A, usize), adds: bool);
 
 /// As [`PackedFn`], with the strides of rows and columns of the left operand and of rows of the right one, whose columns are
 /// neighbours.
@@ -142,30 +142,37 @@ pub(crate) type StridedFn<A> = unsafe fn(
     adds: bool,
 );
 
-/// Multiplies a panel of the left operand and `columns / lanes` pieces of the right one. Each position of the contracted axis has an
-/// offset, at which each piece has a vector. Row `i` of the results of a piece is `out.0 + i * out.1` elements after its first. Results are
-/// written, or added to those that are there.
+/// Multiplies a panel of the left operand and `columns / lanes` vectors of columns of the right one, which is read through offsets (an
+/// indirect operand, as in XNNPACK's indirect GEMM): each position of the contracted axis has an offset, at which each vector of columns
+/// has its elements. Row `i` of the results of a vector is `out.0 + i * out.1` elements after its first. Results are written, or added to
+/// those that are there.
 ///
 /// # Safety
-/// The panel is valid for reading a position for each offset, and each piece for reading `lanes` elements at every offset. Results of `len`
-/// elements are valid for writing, and for reading if `adds`. The CPU has the instructions.
-pub(crate) type ApartFn<A> =
-    unsafe fn(rows: usize, left: *const A, pieces: *const Piece<A>, offsets: &[usize], out: (usize, usize), adds: bool);
+/// The panel is valid for reading a position for each offset, and each vector of columns for reading `lanes` elements at every offset.
+/// Results of `len` elements are valid for writing, and for reading if `adds`. The CPU has the instructions.
+pub(crate) type IndirectFn<A> = unsafe fn(
+    rows: usize,
+    left: *const A,
+    vectors: *const ColumnVector<A>,
+    offsets: &[usize],
+    out: (usize, usize),
+    adds: bool,
+);
 
 /// Neighbouring positions of the contracted axis: where each segment begins, how many positions it has, and the strides of rows, of
-/// groups of [`ROWS_OF_GROUP`] rows, and of positions.
+/// groups of [`ROWS_PER_POINTER`] rows, and of columns, which are the positions.
 #[derive(Clone, Copy)]
 pub(crate) struct Segments<'a> {
     pub(crate) offsets: &'a [usize],
     pub(crate) len: usize,
-    pub(crate) row: usize,
-    pub(crate) group: usize,
-    pub(crate) column: usize,
+    pub(crate) row_stride: usize,
+    pub(crate) group_stride: usize,
+    pub(crate) column_stride: usize,
 }
 
 /// Rows of a left operand whose addresses are computed from one pointer. From a single pointer for all rows, the address of each row would
 /// depend on that of the row before.
-pub(crate) const ROWS_OF_GROUP: usize = 3;
+pub(crate) const ROWS_PER_POINTER: usize = 3;
 
 /// Multiplies some rows of a left operand, whose positions of the contracted axis are in segments, and a whole panel of the right operand.
 /// The products are written to `out`, a matrix with the given stride of rows and the columns of the panel, or added to it.

@@ -25,8 +25,8 @@ use plain as floats;
 use remat_ir::bf16;
 
 pub use ceiling::ceiling;
-pub(crate) use micro::{Ahead, MOST_PIECES, MicroKernel, Piece, ROWS_OF_GROUP, Segments};
-pub(crate) use tile::{CALLS, FETCH};
+pub(crate) use micro::{ColumnVector, MOST_VECTORS, MicroKernel, Prefetch, ROWS_PER_POINTER, Segments};
+pub(crate) use tile::{CALLS_PER_PANEL, POSITIONS_PER_LINE};
 
 use crate::number::{Number, Real, Scalar};
 #[cfg(target_arch = "x86_64")]
@@ -50,26 +50,26 @@ pub(crate) trait Float: Number<Wide: Real + Accumulator> {}
 
 impl<T: Number<Wide: Real + Accumulator>> Float for T {}
 
-/// A left operand: the element in row `i` and column `j` is at index `i * row + j * column`.
+/// A left operand: the element in row `i` and column `j` is at index `i * row_stride + j * column_stride`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left<'a, T> {
     pub(crate) elements: &'a [T],
-    pub(crate) row: usize,
-    pub(crate) column: usize,
+    pub(crate) row_stride: usize,
+    pub(crate) column_stride: usize,
 }
 
-/// A right operand: the elements of a row are neighbours, and rows are `row` elements apart.
+/// A right operand: the elements of a row are neighbours, and rows are `row_stride` elements apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Right<'a, T> {
     pub(crate) elements: &'a [T],
-    pub(crate) row: usize,
+    pub(crate) row_stride: usize,
 }
 
-/// A result: the elements of a row are neighbours, and rows are `row` elements apart.
+/// A result: the elements of a row are neighbours, and rows are `row_stride` elements apart.
 #[derive(Debug)]
 pub(crate) struct Out<'a, T> {
     pub(crate) elements: &'a mut [T],
-    pub(crate) row: usize,
+    pub(crate) row_stride: usize,
     /// Whether the product is added to what is there.
     pub(crate) adds: bool,
 }
@@ -82,8 +82,8 @@ impl<T> Left<'_, T> {
     #[inline]
     pub(crate) fn checked(&self, rows: usize, columns: usize) -> (*const T, [usize; 2]) {
         let is_empty = rows == 0 || columns == 0;
-        assert!(is_empty || (rows - 1) * self.row + (columns - 1) * self.column < self.elements.len());
-        (self.elements.as_ptr(), [self.row, self.column])
+        assert!(is_empty || (rows - 1) * self.row_stride + (columns - 1) * self.column_stride < self.elements.len());
+        (self.elements.as_ptr(), [self.row_stride, self.column_stride])
     }
 }
 
@@ -94,8 +94,8 @@ impl<T> Right<'_, T> {
     /// If there are fewer rows or columns.
     #[inline]
     pub(crate) fn checked(&self, rows: usize, columns: usize) -> (*const T, usize) {
-        assert!(rows == 0 || columns == 0 || (rows - 1) * self.row + columns <= self.elements.len());
-        (self.elements.as_ptr(), self.row)
+        assert!(rows == 0 || columns == 0 || (rows - 1) * self.row_stride + columns <= self.elements.len());
+        (self.elements.as_ptr(), self.row_stride)
     }
 }
 
@@ -106,11 +106,11 @@ impl<T> Right<'_, T> {
 /// If an operand is too short for `size`.
 pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
     let [m, n, k] = size;
-    assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
+    assert!(m == 0 || n == 0 || (m - 1) * out.row_stride + n <= out.elements.len());
     let (left, right, adds) = (left.checked(m, k), right.checked(k, n), out.adds);
     if k == 0 {
         if !adds {
-            out.elements.chunks_mut(out.row.max(1)).take(m).for_each(|row| row[..n].fill(T::default()));
+            out.elements.chunks_mut(out.row_stride.max(1)).take(m).for_each(|row| row[..n].fill(T::default()));
         }
         return;
     }
@@ -124,7 +124,7 @@ pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right
             // kernel is one for this CPU.
             unsafe {
                 let (left, right) = ((left.add(i * row), [row, column]), (right.add(j), right_row));
-                (kernel.strided)(size, left, right, (to.add(i * out.row + j), out.row), adds);
+                (kernel.strided)(size, left, right, (to.add(i * out.row_stride + j), out.row_stride), adds);
             }
         }
     }

@@ -30,7 +30,7 @@ fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -
                     // SAFETY: the panels are whole, and the result has these rows and columns.
                     unsafe {
                         let out = (out.as_mut_ptr(), stride);
-                        let ahead = Ahead { right: right.as_ptr(), lines: left.as_ptr().cast(), stride: 99 };
+                        let ahead = Prefetch { right: right.as_ptr(), lines: left.as_ptr().cast(), stride: 99 };
                         (kernel.packed)([m, n, k], left.as_ptr(), right.as_ptr(), ahead, out, adds);
                     }
                     assert_eq!(out, expected(before), "{m} by {n} of {k}, packed");
@@ -56,9 +56,9 @@ fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -
 }
 
 /// Checks the function of a micro-kernel for separate vectors: all numbers of rows, pieces of every length, written and added.
-fn check_apart<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
+fn check_indirect<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
     let (width, lanes, across) = (kernel.rows, kernel.lanes, kernel.columns / kernel.lanes);
-    assert!(across <= MOST_PIECES);
+    assert!(across <= MOST_VECTORS);
     let value = |i: usize| (i * 7 % 11) as i32 - 5;
     let (left, right): (Vec<A>, Vec<A>) = (0..2000).map(|i| (sum(value(i)), sum(value(i + 3)))).unzip();
     for (k, rows, adds) in
@@ -70,21 +70,21 @@ fn check_apart<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
             let mut expected = out.clone();
             let first = |j: usize| (30 * j, 50 * j);
             let to = out.as_mut_ptr();
-            let pieces: Vec<Piece<A>> = (0..across)
-                .map(|j| Piece {
+            let vectors: Vec<ColumnVector<A>> = (0..across)
+                .map(|j| ColumnVector {
                     from: right[first(j).0..].as_ptr(),
                     to: to.wrapping_add(first(j).1),
                     len: if j == 0 { len } else { lanes },
                 })
                 .collect();
             for (i, j) in (0..rows).flat_map(|i| (0..across).map(move |j| (i, j))) {
-                for x in 0..pieces[j].len {
+                for x in 0..vectors[j].len {
                     let products = (0..k).map(|l| value(l * width + i) * value(first(j).0 + offsets[l] + x + 3));
                     expected[7 + first(j).1 + i * out_row + x] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
                 }
             }
-            // SAFETY: the panel has these positions, and the pieces and the result have these elements.
-            unsafe { (kernel.apart)(rows, left.as_ptr(), pieces.as_ptr(), &offsets, (7, out_row), adds) };
+            // SAFETY: the panel has these positions, and the vectors and the result have these elements.
+            unsafe { (kernel.indirect)(rows, left.as_ptr(), vectors.as_ptr(), &offsets, (7, out_row), adds) };
             assert_eq!(out, expected, "{rows} rows of {k}, {len} lanes");
         }
     }
@@ -100,16 +100,17 @@ fn check_segments<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
         for (column, adds) in [(1, false), (3, true)] {
             let offsets: Vec<usize> = (0..count).map(|l| l * 37 % 90).collect();
             let at = |k: usize| offsets[k / len] + k % len * column;
-            let (out_row, group) = (width + 5, ROWS_OF_GROUP * row + column - 1);
+            let (out_row, group) = (width + 5, ROWS_PER_POINTER * row + column - 1);
             let mut out = vec![sum(9); height * out_row];
             let mut expected = out.clone();
             for (i, j) in (0..rows).flat_map(|i| (0..width).map(move |j| (i, j))) {
                 let products = (0..count * len).map(|k| {
-                    value(i / ROWS_OF_GROUP * group + i % ROWS_OF_GROUP * row + at(k)) * value(k * width + j + 3)
+                    value(i / ROWS_PER_POINTER * group + i % ROWS_PER_POINTER * row + at(k)) * value(k * width + j + 3)
                 });
                 expected[i * out_row + j] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
             }
-            let segments = Segments { offsets: &offsets, len, row, group, column };
+            let segments =
+                Segments { offsets: &offsets, len, row_stride: row, group_stride: group, column_stride: column };
             let to = (out.as_mut_ptr(), out_row);
             // SAFETY: the rows and the panel have these positions, and the result these rows.
             unsafe { (kernel.segments)(rows, left.as_ptr(), segments, right.as_ptr(), to, adds) };
@@ -124,9 +125,9 @@ fn micro_kernels_of_every_level_agree_with_sums_of_products() {
         check_segments::<f32>(f32::micro_kernel(level), |x| x as f32);
         check_segments::<f64>(f64::micro_kernel(level), f64::from);
         check_segments::<i64>(i64::micro_kernel(level), i64::from);
-        check_apart::<f32>(f32::micro_kernel(level), |x| x as f32);
-        check_apart::<f64>(f64::micro_kernel(level), f64::from);
-        check_apart::<i64>(i64::micro_kernel(level), i64::from);
+        check_indirect::<f32>(f32::micro_kernel(level), |x| x as f32);
+        check_indirect::<f64>(f64::micro_kernel(level), f64::from);
+        check_indirect::<i64>(i64::micro_kernel(level), i64::from);
         check_micro_kernel::<f32>(f32::micro_kernel(level), f32::from, |x| x as f32);
         check_micro_kernel::<f64>(f64::micro_kernel(level), f64::from, f64::from);
         check_micro_kernel::<i64>(i64::micro_kernel(level), i64::from, i64::from);
@@ -150,9 +151,9 @@ fn check<T: Accumulator>(convert: fn(i8) -> T) {
                     let mut out = before.clone();
                     product(
                         [m, n, k],
-                        Left { elements: &left, row, column },
-                        Right { elements: &right, row: right_row },
-                        Out { elements: &mut out, row: out_row, adds },
+                        Left { elements: &left, row_stride: row, column_stride: column },
+                        Right { elements: &right, row_stride: right_row },
+                        Out { elements: &mut out, row_stride: out_row, adds },
                     );
                     let mut expected = before;
                     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
@@ -179,10 +180,11 @@ fn products_are_sums_of_products() {
 fn what_lies_in_the_result_does_not_matter_unless_added_to() {
     let (left, right) = ([1.0f32, 2.0], [3.0f32; 34]);
     let mut out = [f32::NAN; 17];
-    let (left, right) = (Left { elements: &left, row: 2, column: 1 }, Right { elements: &right, row: 17 });
-    product([1, 17, 2], left, right, Out { elements: &mut out, row: 17, adds: false });
+    let (left, right) =
+        (Left { elements: &left, row_stride: 2, column_stride: 1 }, Right { elements: &right, row_stride: 17 });
+    product([1, 17, 2], left, right, Out { elements: &mut out, row_stride: 17, adds: false });
     assert_eq!(out, [9.0; 17]);
-    product([1, 17, 2], left, right, Out { elements: &mut out, row: 17, adds: true });
+    product([1, 17, 2], left, right, Out { elements: &mut out, row_stride: 17, adds: true });
     assert_eq!(out, [18.0; 17]);
 }
 
@@ -192,9 +194,9 @@ fn a_column_is_the_same_in_any_block() {
     let (left, right) = (wave(9 * 300, 0.37), wave(300 * 50, 0.71));
     let run = |rows: usize, first: usize, columns: usize| {
         let mut out = vec![0.0; rows * columns];
-        let left = Left { elements: &left, row: 300, column: 1 };
-        let right = Right { elements: &right[first..], row: 50 };
-        product([rows, columns, 300], left, right, Out { elements: &mut out, row: columns, adds: false });
+        let left = Left { elements: &left, row_stride: 300, column_stride: 1 };
+        let right = Right { elements: &right[first..], row_stride: 50 };
+        product([rows, columns, 300], left, right, Out { elements: &mut out, row_stride: columns, adds: false });
         out
     };
     let whole = run(9, 0, 50);
@@ -208,7 +210,7 @@ fn a_column_is_the_same_in_any_block() {
 #[test]
 #[should_panic(expected = "columns <= self.elements.len()")]
 fn operands_are_as_long_as_their_sizes() {
-    let left = Left { elements: &[1.0f32; 4], row: 2, column: 1 };
-    let right = Right { elements: &[1.0; 31], row: 16 };
-    product([2, 16, 2], left, right, Out { elements: &mut [0.0; 32], row: 16, adds: false });
+    let left = Left { elements: &[1.0f32; 4], row_stride: 2, column_stride: 1 };
+    let right = Right { elements: &[1.0; 31], row_stride: 16 };
+    product([2, 16, 2], left, right, Out { elements: &mut [0.0; 32], row_stride: 16, adds: false });
 }

@@ -10,20 +10,23 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::micro::{Ahead, Piece, ROWS_OF_GROUP, Segments};
+use super::micro::{ColumnVector, Prefetch, ROWS_PER_POINTER, Segments};
 use crate::simd::{prefetch, prefetch_far};
 
-/// How many positions ahead a right panel is prefetched into the first-level cache.
-const NEAR: usize = 8;
+/// How many positions ahead a right panel is prefetched from the second-level cache into the first: about 100 cycles, since 12 rows of two
+/// vectors take 12 to 13 cycles (docs/EXPERIMENTS.md, "Packing of f32 panels").
+const PREFETCH_POSITIONS: usize = 8;
 
 /// Most pointers to rows of a tile.
 const POINTERS: usize = 4;
 
-/// Calls over which the next right panel is prefetched into the second-level cache.
-pub(crate) const CALLS: usize = 4;
+/// Calls over which the next right panel is prefetched into the second-level cache: the smallest block of a large left operand has four
+/// panels of 12 rows. (In as many calls as a block has it gained nothing: docs/EXPERIMENTS.md, "Packing of f32 panels".)
+pub(crate) const CALLS_PER_PANEL: usize = 4;
 
-/// Positions for each cache line that is prefetched of the memory that is packed next.
-pub(crate) const FETCH: usize = 16;
+/// Positions for each cache line that is prefetched of the memory that is packed next. (All lines at the beginning of a call took longer
+/// than none: docs/EXPERIMENTS.md, "Packing of f32 panels".)
+pub(crate) const POSITIONS_PER_LINE: usize = 16;
 
 /// A vector in a register. Functions that load or store take pointers that need not be aligned.
 ///
@@ -56,7 +59,7 @@ fn row_pointers<T>(left: *const T, group: usize) -> [*const T; POINTERS] {
 /// The address of a row.
 #[inline(always)]
 fn row_of<T>(pointers: &[*const T; POINTERS], row: usize, i: usize) -> *const T {
-    pointers[i / ROWS_OF_GROUP].wrapping_add(i % ROWS_OF_GROUP * row)
+    pointers[i / ROWS_PER_POINTER].wrapping_add(i % ROWS_PER_POINTER * row)
 }
 
 /// Multiplies `M` rows, with these strides of rows and columns, and some columns in `N` vectors, the last of which may be partial. Writes
@@ -69,11 +72,11 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     [columns, positions]: [usize; 2],
     (mut left, [row, column]): (*const V::Element, [usize; 2]),
     (mut right, right_row): (*const V::Element, usize),
-    mut ahead: Ahead<V::Element>,
+    mut ahead: Prefetch<V::Element>,
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
-    const { assert!(M <= POINTERS * ROWS_OF_GROUP) };
+    const { assert!(M <= POINTERS * ROWS_PER_POINTER) };
     // As constants, the addresses of a packed panel are part of the instructions.
     let [row, column] = if PACKED { [1, PANEL] } else { [row, column] };
     let right_row = if PACKED { N * V::LANES } else { right_row };
@@ -81,7 +84,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     // SAFETY: all elements that are read and written are in the operands and in the result, as the caller promises.
     unsafe {
         let mut sums = [[V::zero(); N]; M];
-        let mut pointers = row_pointers(left, ROWS_OF_GROUP * row);
+        let mut pointers = row_pointers(left, ROWS_PER_POINTER * row);
         let fetch_rows = |rows: Range<usize>| {
             for i in rows {
                 for j in 0..N {
@@ -90,12 +93,12 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
             }
         };
         // Rows of the result are prefetched a few at a time: many would delay loads of the operands.
-        let rows_together = if PACKED { M.div_ceil(positions.div_ceil(FETCH).max(1)) } else { M };
+        let rows_together = if PACKED { M.div_ceil(positions.div_ceil(POSITIONS_PER_LINE).max(1)) } else { M };
         let (mut fetched, mut left_over) = (0, positions);
         while left_over > 0 {
             fetch_rows(fetched..M.min(fetched + rows_together));
             fetched += rows_together;
-            let together = if PACKED { FETCH.min(left_over) } else { left_over };
+            let together = if PACKED { POSITIONS_PER_LINE.min(left_over) } else { left_over };
             left_over -= together;
             if PACKED {
                 prefetch_far(ahead.lines);
@@ -104,13 +107,13 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
             for _ in 0..together {
                 if PACKED {
                     prefetch_far(ahead.right.cast());
-                    ahead.right = ahead.right.wrapping_add(N * V::LANES / CALLS);
+                    ahead.right = ahead.right.wrapping_add(N * V::LANES / CALLS_PER_PANEL);
                 }
                 let mut x = [V::zero(); N];
                 for (j, x) in x.iter_mut().enumerate() {
                     let from = right.add(j * V::LANES);
                     if PACKED {
-                        prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                        prefetch(from.wrapping_add(PREFETCH_POSITIONS * N * V::LANES).cast());
                     }
                     *x = if PACKED || j + 1 < N { V::load(from) } else { V::load_first(last, from) };
                 }
@@ -139,15 +142,15 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     }
 }
 
-/// Multiplies `M` rows of a packed left panel of `PANEL` rows and separate vectors of the right operand. See
-/// [`ApartFn`](super::micro::ApartFn).
+/// Multiplies `M` rows of a packed left panel of `PANEL` rows and vectors of columns that the right operand has at offsets. See
+/// [`IndirectFn`](super::micro::IndirectFn).
 ///
 /// # Safety
 /// As there; the function into which this is inlined is compiled for the instructions of the vector.
 #[inline(always)]
-pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, const PANEL: usize>(
+pub(super) unsafe fn multiply_indirect<V: Vector, const M: usize, const N: usize, const PANEL: usize>(
     mut left: *const V::Element,
-    pieces: *const Piece<V::Element>,
+    vectors: *const ColumnVector<V::Element>,
     offsets: &[usize],
     (row, out_row): (usize, usize),
     adds: bool,
@@ -156,9 +159,9 @@ pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, c
     unsafe {
         let mut from = [left; N];
         for (j, from) in from.iter_mut().enumerate() {
-            *from = (*pieces.add(j)).from;
+            *from = (*vectors.add(j)).from;
             for i in 0..M {
-                prefetch((*pieces.add(j)).to.wrapping_add(row + i * out_row).cast());
+                prefetch((*vectors.add(j)).to.wrapping_add(row + i * out_row).cast());
             }
         }
         let mut sums = [[V::zero(); N]; M];
@@ -177,7 +180,7 @@ pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, c
         }
         for (i, sums) in sums.into_iter().enumerate() {
             for (j, sum) in sums.into_iter().enumerate() {
-                let Piece { to, len, .. } = *pieces.add(j);
+                let ColumnVector { to, len, .. } = *vectors.add(j);
                 let to = to.wrapping_add(row + i * out_row);
                 if len == V::LANES {
                     if adds { sum.plus(V::load(to)) } else { sum }.store(to);
@@ -202,8 +205,8 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
-    const { assert!(M <= POINTERS * ROWS_OF_GROUP) };
-    let Segments { offsets, len, row, group, column } = segments;
+    const { assert!(M <= POINTERS * ROWS_PER_POINTER) };
+    let Segments { offsets, len, row_stride, group_stride, column_stride } = segments;
     // SAFETY: all elements that are read and written are in the operands and in the result, as the caller promises.
     unsafe {
         for i in 0..M {
@@ -213,21 +216,21 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
         }
         let mut sums = [[V::zero(); N]; M];
         for &at in offsets {
-            let mut pointers = row_pointers(left.add(at), group);
+            let mut pointers = row_pointers(left.add(at), group_stride);
             for _ in 0..len {
                 let mut x = [V::zero(); N];
                 for (j, x) in x.iter_mut().enumerate() {
                     let from = right.add(j * V::LANES);
-                    prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                    prefetch(from.wrapping_add(PREFETCH_POSITIONS * N * V::LANES).cast());
                     *x = V::load(from);
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
-                    let factor = V::splat(row_of(&pointers, row, i));
+                    let factor = V::splat(row_of(&pointers, row_stride, i));
                     for (sum, &x) in sums.iter_mut().zip(&x) {
                         *sum = sum.multiply_add(factor, x);
                     }
                 }
-                pointers = pointers.map(|pointer| pointer.wrapping_add(column));
+                pointers = pointers.map(|pointer| pointer.wrapping_add(column_stride));
                 right = right.wrapping_add(N * V::LANES);
             }
         }
@@ -274,8 +277,8 @@ macro_rules! micro_kernel {
         $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
-            use $crate::base::product::micro::{Ahead, MicroKernel, Piece, Segments};
-            use $crate::base::product::tile::{self, Vector, multiply, multiply_apart, multiply_segments};
+            use $crate::base::product::micro::{Prefetch, MicroKernel, ColumnVector, Segments};
+            use $crate::base::product::tile::{self, Vector, multiply, multiply_indirect, multiply_segments};
             use $crate::number::Number;
 
             const LANES: usize = <$vector as Vector>::LANES;
@@ -286,7 +289,7 @@ macro_rules! micro_kernel {
                 [rows, columns, positions]: [usize; 3],
                 left: (*const $element, [usize; 2]),
                 right: (*const $element, usize),
-                ahead: Ahead<$element>,
+                ahead: Prefetch<$element>,
                 out: (*mut $element, usize),
                 adds: bool,
             ) {
@@ -305,7 +308,7 @@ macro_rules! micro_kernel {
                 size: [usize; 3],
                 left: *const $element,
                 right: *const $element,
-                ahead: Ahead<$element>,
+                ahead: Prefetch<$element>,
                 out: (*mut $element, usize),
                 adds: bool,
             ) {
@@ -325,18 +328,18 @@ macro_rules! micro_kernel {
                 unsafe {
                     $(
                         if size[1] <= $n * LANES {
-                            return rows::<$n, false>(size, left, right, Ahead::nothing(right.0), out, adds);
+                            return rows::<$n, false>(size, left, right, Prefetch::nothing(right.0), out, adds);
                         }
                     )*
-                    rows::<$vectors, false>(size, left, right, Ahead::nothing(right.0), out, adds)
+                    rows::<$vectors, false>(size, left, right, Prefetch::nothing(right.0), out, adds)
                 }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn apart(
+            unsafe fn indirect(
                 rows: usize,
                 left: *const $element,
-                pieces: *const Piece<$element>,
+                vectors: *const ColumnVector<$element>,
                 offsets: &[usize],
                 out: (usize, usize),
                 adds: bool,
@@ -344,8 +347,8 @@ macro_rules! micro_kernel {
                 // SAFETY: as the caller promises.
                 unsafe {
                     match rows {
-                        $($m => multiply_apart::<$vector, $m, $vectors, $rows>(left, pieces, offsets, out, adds),)+
-                        _ => multiply_apart::<$vector, $rows, $vectors, $rows>(left, pieces, offsets, out, adds),
+                        $($m => multiply_indirect::<$vector, $m, $vectors, $rows>(left, vectors, offsets, out, adds),)+
+                        _ => multiply_indirect::<$vector, $rows, $vectors, $rows>(left, vectors, offsets, out, adds),
                     }
                 }
             }
@@ -381,7 +384,7 @@ macro_rules! micro_kernel {
                 lanes: LANES,
                 packed,
                 strided,
-                apart,
+                indirect,
                 segments,
                 registers,
             }

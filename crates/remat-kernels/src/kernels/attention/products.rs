@@ -161,9 +161,9 @@ impl<'a> Products<'a> {
         for strip in tile.strips() {
             product(
                 [strip.keys, strip.columns, features],
-                Left { elements: rows, row: row_width(features), column: 1 },
-                Right { elements: columns.get(strip.column..).unwrap_or(&[]), row: QUERIES },
-                Out { elements: &mut out[strip.column..], row: QUERIES, adds: false },
+                Left { elements: rows, row_stride: row_width(features), column_stride: 1 },
+                Right { elements: columns.get(strip.column..).unwrap_or(&[]), row_stride: QUERIES },
+                Out { elements: &mut out[strip.column..], row_stride: QUERIES, adds: false },
             );
         }
     }
@@ -188,9 +188,9 @@ impl<'a> Products<'a> {
         for strip in tile.strips() {
             product(
                 [features, strip.columns, strip.keys],
-                Left { elements: rows, row: 1, column: row_width(features) },
-                Right { elements: &weights[strip.column..], row: QUERIES },
-                Out { elements: out.get_mut(strip.column..).unwrap_or(&mut []), row: QUERIES, adds: true },
+                Left { elements: rows, row_stride: 1, column_stride: row_width(features) },
+                Right { elements: &weights[strip.column..], row_stride: QUERIES },
+                Out { elements: out.get_mut(strip.column..).unwrap_or(&mut []), row_stride: QUERIES, adds: true },
             );
         }
     }
@@ -216,9 +216,9 @@ impl<'a> Products<'a> {
             let columns = strip.columns.min(tile.queries.len.saturating_sub(strip.column));
             product(
                 [strip.keys, width, columns],
-                Left { elements: &weights[strip.column..], row: QUERIES, column: 1 },
-                Right { elements: &rows[strip.column * width..], row: width },
-                Out { elements: &mut *out, row: width, adds: true },
+                Left { elements: &weights[strip.column..], row_stride: QUERIES, column_stride: 1 },
+                Right { elements: &rows[strip.column * width..], row_stride: width },
+                Out { elements: &mut *out, row_stride: width, adds: true },
             );
         }
     }

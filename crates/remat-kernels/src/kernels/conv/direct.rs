@@ -4,8 +4,8 @@
 //! image for each element of the window, if the columns of each phase of the stride are stored apart. So a task copies a *band* of the
 //! image once: the rows that some rows of positions need, with the zeros around them, phase after phase of the columns. For each element of
 //! the window the micro-kernel then reads a vector of positions at an offset of the band
-//! ([`ApartFn`](crate::base::product::micro::ApartFn)). In a band, the rows of all features lie one after the other, so that the CPU can
-//! predict the offsets of a window's features.
+//! ([`IndirectFn`](crate::base::product::micro::IndirectFn)). In a band, the rows of all features lie one after the other, so that the CPU
+//! can predict the offsets of a window's features.
 //!
 //! Gathered windows are larger than the image by the size of a window, and each is used once for each output feature: with 64 output
 //! features, gathering takes as long as multiplying. Windows of one element gain nothing from this method, and lose the long runs of whole
@@ -27,7 +27,7 @@ use super::polyphase;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
-use crate::base::product::{Accumulator, MOST_PIECES, MicroKernel, Piece};
+use crate::base::product::{Accumulator, ColumnVector, MOST_VECTORS, MicroKernel};
 use crate::base::scratch;
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
@@ -342,9 +342,9 @@ impl<A: Accumulator> Direct<A> {
         let down = self.rows.stride * self.features[0] * self.row(self.tile[1]);
         let (height, count) = (self.height(), columns.div_ceil(kernel.lanes));
         assert!(weights.len() == self.panels() * self.panel() && band.len() == self.most_band());
-        let piece = |i: usize| {
+        let vector = |i: usize| {
             let (y, x) = (i / count, i % count * kernel.lanes);
-            Piece {
+            ColumnVector {
                 from: band[y * down + x..].as_ptr(),
                 to: out.wrapping_add(y * self.columns.positions + x),
                 len: kernel.lanes.min(columns - x),
@@ -355,15 +355,15 @@ impl<A: Accumulator> Direct<A> {
             let offsets = &self.offsets[part..self.offsets.len().min(part + self.part)];
             for first in (0..self.panels()).step_by(PANELS) {
                 for i in (0..rows * count).step_by(across) {
-                    // The padding of the last pieces is computed and not written.
-                    let mut pieces = [Piece { len: 0, ..piece(i) }; MOST_PIECES];
-                    pieces.iter_mut().zip(i..(rows * count).min(i + across)).for_each(|(p, i)| *p = piece(i));
+                    // The padding of the last vectors is computed and not written.
+                    let mut vectors = [ColumnVector { len: 0, ..vector(i) }; MOST_VECTORS];
+                    vectors.iter_mut().zip(i..(rows * count).min(i + across)).for_each(|(p, i)| *p = vector(i));
                     for p in first..self.panels().min(first + PANELS) {
                         let (row, left) = (p * height, weights[p * self.panel() + part * kernel.rows..].as_ptr());
                         let (count, out) = (height.min(self.features[1] - row), (row * positions, positions));
                         // SAFETY: the panel has these positions, and the band the elements at each offset from the first of
-                        // each piece on, and a vector behind them; the results are as the caller promises.
-                        unsafe { (kernel.apart)(count, left, pieces.as_ptr(), offsets, out, part > 0) }
+                        // each vector of columns on, and a vector behind them; the results are as the caller promises.
+                        unsafe { (kernel.indirect)(count, left, vectors.as_ptr(), offsets, out, part > 0) }
                     }
                 }
             }

@@ -410,7 +410,7 @@ impl<A: Accumulator> Left<A> for Operand<'_, Elements<'_, A>> {
             _ => [block_stride(block[CONTRACTED].len()), 1],
         };
         self.read(&block, [row, column], to);
-        LeftBlock::Strided(product::Left { elements: to, row, column })
+        LeftBlock::Strided(product::Left { elements: to, row_stride: row, column_stride: column })
     }
 }
 

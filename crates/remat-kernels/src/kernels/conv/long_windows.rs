@@ -27,7 +27,7 @@ use super::output::StridedOutput;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
-use crate::base::product::{Accumulator, MicroKernel, ROWS_OF_GROUP, Segments};
+use crate::base::product::{Accumulator, MicroKernel, ROWS_PER_POINTER, Segments};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::layout::{Layout, Strides, row_major};
@@ -325,16 +325,21 @@ impl<A: Accumulator> LongWindows<A> {
         let (row, out_row) = if self.across { (self.columns.stride, width) } else { (plane, count * width) };
         // Groups of rows are rows of positions, where these are long enough.
         let groups = self.groups();
-        let group = if groups > 1 { self.rows.stride * self.pitch() } else { ROWS_OF_GROUP * row };
+        let group = if groups > 1 { self.rows.stride * self.pitch() } else { ROWS_PER_POINTER * row };
         let height = match groups {
             1 => self.kernel.height(if self.across { neighbours } else { self.block }),
-            _ => groups * ROWS_OF_GROUP,
+            _ => groups * ROWS_PER_POINTER,
         };
         assert!(band.len() == self.band() && images <= self.block && rows <= self.offsets.len());
         assert!(panel.len() >= rows * len * width && sums.len() >= images * count * width);
         for part in (0..rows).step_by(self.part) {
-            let segments =
-                Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, group, column };
+            let segments = Segments {
+                offsets: &self.offsets[part..rows.min(part + self.part)],
+                len,
+                row_stride: row,
+                group_stride: group,
+                column_stride: column,
+            };
             let panel = panel[part * len * width..].as_ptr();
             let mut multiply = |tile: usize, image: usize, i: usize| {
                 // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch` elements
@@ -363,10 +368,10 @@ impl<A: Accumulator> LongWindows<A> {
 
     /// Rows of positions of a tile, where the rows of a tile are positions.
     fn groups(&self) -> usize {
-        if !self.across || self.columns.positions != ROWS_OF_GROUP {
+        if !self.across || self.columns.positions != ROWS_PER_POINTER {
             return 1;
         }
-        even(self.rows.positions, self.kernel.rows / ROWS_OF_GROUP, 1)
+        even(self.rows.positions, self.kernel.rows / ROWS_PER_POINTER, 1)
     }
 
     /// Writes the sums of some images with a panel to the output.

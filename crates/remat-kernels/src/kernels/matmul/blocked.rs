@@ -19,7 +19,7 @@ use super::cut::Cut;
 use super::narrow::Memory;
 use super::operands::{Left, LeftBlock, Output, Right};
 use crate::base::pieces::{piece, pieces};
-use crate::base::product::{self, Accumulator, Ahead, CALLS, FETCH, MicroKernel};
+use crate::base::product::{self, Accumulator, CALLS_PER_PANEL, MicroKernel, POSITIONS_PER_LINE, Prefetch};
 use crate::base::scratch;
 use crate::threads::Threads;
 
@@ -279,12 +279,12 @@ unsafe fn multiply_panel<A: Accumulator>(
         unsafe {
             let (left, out) = (left.add(panel * step), (out.add(i * stride), stride));
             if are_packed && columns >= kernel.min_columns {
-                let part = ahead.panel.wrapping_add(panel % CALLS * width * depth / CALLS);
-                let lines = ahead.memory.lines(ahead.calls, depth.div_ceil(FETCH));
+                let part = ahead.panel.wrapping_add(panel % CALLS_PER_PANEL * width * depth / CALLS_PER_PANEL);
+                let lines = ahead.memory.lines(ahead.calls, depth.div_ceil(POSITIONS_PER_LINE));
                 ahead.calls += 1;
                 // After the last line, a line that is read anyway.
                 let (lines, stride) = lines.unwrap_or((left.cast(), 0));
-                (kernel.packed)(size, left, right, Ahead { right: part, lines, stride }, out, adds);
+                (kernel.packed)(size, left, right, Prefetch { right: part, lines, stride }, out, adds);
             } else {
                 (kernel.strided)(size, (left, strides), (right, right_row), out, adds);
             }
@@ -303,7 +303,9 @@ impl<'a, A: Accumulator> Strip<'a, A> {
         in_place: bool,
     ) -> Strip<'a, A> {
         match right.in_place(depth.clone(), columns.clone()) {
-            Some(product::Right { elements, row }) if in_place => Strip { elements, row: Some(row), columns, depth },
+            Some(product::Right { elements, row_stride: row }) if in_place => {
+                Strip { elements, row: Some(row), columns, depth }
+            }
             _ => Strip::pack(kernel, right, depth, columns, panels, &Threads::SERIAL),
         }
     }
@@ -333,7 +335,7 @@ impl<'a, A: Accumulator> Strip<'a, A> {
     fn part(&self, kernel: &MicroKernel<A>, panel: &Range<usize>, depth: &Range<usize>) -> RightPanel<'_, A> {
         let elements = &self.elements[self.offset(kernel, panel.start, depth.start)..];
         match self.row {
-            Some(row) => RightPanel::Strided(product::Right { elements, row }),
+            Some(row) => RightPanel::Strided(product::Right { elements, row_stride: row }),
             None => RightPanel::Packed(elements),
         }
     }

@@ -191,7 +191,11 @@ impl<A: Accumulator> Matrix<'_, A> {
 /// A block of a left operand with these strides of rows and columns, if it can be read in place.
 pub(in super::super) fn left_in_place<A>(strided: Option<(&[A], usize, usize)>) -> Option<product::Left<'_, A>> {
     let (elements, row, column) = strided?;
-    (column <= 1 || (row <= 1 && column <= NEAR)).then_some(product::Left { elements, row, column })
+    (column <= 1 || (row <= 1 && column <= NEAR)).then_some(product::Left {
+        elements,
+        row_stride: row,
+        column_stride: column,
+    })
 }
 
 /// A part of a right operand with these strides of columns and rows, if it can be read in place.
@@ -199,7 +203,7 @@ pub(in super::super) fn right_in_place<A>(
     (elements, stride, row): (&[A], usize, usize),
     columns: usize,
 ) -> Option<product::Right<'_, A>> {
-    (stride == 1 || columns == 1).then_some(product::Right { elements, row })
+    (stride == 1 || columns == 1).then_some(product::Right { elements, row_stride: row })
 }
 
 impl<A: Accumulator> Left<A> for Matrix<'_, A> {

@@ -109,15 +109,15 @@ impl<A: Accumulator> SmallKernel<A> {
             }
             let left = if self.left.is_copied { &*left_copy } else { from(x, self.dot.left.start + l) };
             let right = if self.right.is_copied { &*right_copy } else { from(y, self.dot.right.start + r) };
-            let left = Left { elements: left, row, column };
-            let right = Right { elements: right, row: right_row };
+            let left = Left { elements: left, row_stride: row, column_stride: column };
+            let right = Right { elements: right, row_stride: right_row };
             let to = out.at(i * results * self.writer.dtype.size());
             // SAFETY, of both: the elements of a product are in the output, and one task writes them.
             if self.writer.is_direct() {
                 let elements = unsafe { std::slice::from_raw_parts_mut(to.cast(), results) };
-                product([rows, columns, depth], left, right, Out { elements, row: columns, adds: false });
+                product([rows, columns, depth], left, right, Out { elements, row_stride: columns, adds: false });
             } else {
-                product([rows, columns, depth], left, right, Out { elements: sums, row: columns, adds: false });
+                product([rows, columns, depth], left, right, Out { elements: sums, row_stride: columns, adds: false });
                 unsafe { self.writer.write(sums, to) };
             }
             i += 1;

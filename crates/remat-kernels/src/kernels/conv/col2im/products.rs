@@ -160,7 +160,8 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
             for block in (0..rows).step_by(block).map(|i| i..rows.min(i + block)) {
                 for j in (0..count).step_by(kernel.columns) {
                     let first = if in_rows { j } else { j * depth };
-                    let right = Right { elements: &packed[first + positions.start * right_row..], row: right_row };
+                    let right =
+                        Right { elements: &packed[first + positions.start * right_row..], row_stride: right_row };
                     for i in block.clone().step_by(height) {
                         let left = &weights[i / height * self.panel(matrices) + positions.start * kernel.rows..];
                         let size = [height.min(rows - i), kernel.columns.min(count - j), positions.len()];

@@ -39,9 +39,9 @@ pub(super) fn compute_special(
         });
         product(
             [rows.len(), columns.len(), part.len()],
-            Left { elements: &of_left, row: CHUNK, column: 1 },
-            Right { elements: &of_right, row: PANEL },
-            Out { elements: &mut plain, row: PANEL, adds: part.start > 0 },
+            Left { elements: &of_left, row_stride: CHUNK, column_stride: 1 },
+            Right { elements: &of_right, row_stride: PANEL },
+            Out { elements: &mut plain, row_stride: PANEL, adds: part.start > 0 },
         );
     }
     for (sum, plain) in sums.iter_mut().zip(plain) {
