@@ -13,7 +13,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
 use std::sync::LazyLock;
 
-use super::Ahead;
+use super::Prefetch;
 
 /// The kinds of products that this CPU's unit computes.
 #[derive(Clone, Copy, Default, Debug)]
@@ -122,7 +122,7 @@ macro_rules! micro_kernel {
             right: *const u32,
             (sums, stride): (*mut u32, usize),
             adds: bool,
-            ahead: Ahead,
+            ahead: Prefetch,
         ) {
             // SAFETY: the operands have this many groups of two tiles of 1,024 bytes, as the caller promises, and the sums four tiles with
             // rows of this stride. No tile is in use before or after.
@@ -265,7 +265,7 @@ pub(super) unsafe fn split(
     right: *const u32,
     (sums, stride): (*mut u32, usize),
     adds: bool,
-    ahead: Ahead,
+    ahead: Prefetch,
 ) {
     // SAFETY: the left operand has this many groups of four tiles of 1,024 bytes, the right one of six, as the caller promises, and the
     // sums are four tiles with rows of this stride. No tile is in use before or after.

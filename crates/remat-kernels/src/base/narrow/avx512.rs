@@ -9,7 +9,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Ahead, GROUP, GROUP_BYTES, PANEL, TILE};
+use super::{GROUP, GROUP_BYTES, PANEL, Prefetch, TILE};
 
 /// Rows whose sums are in registers at a time: two vectors for each.
 const ROWS: usize = 8;
@@ -38,7 +38,7 @@ macro_rules! micro_kernel {
             right: *const u32,
             (sums, stride): (*mut u32, usize),
             adds: bool,
-            _: Ahead,
+            _: Prefetch,
         ) {
             let moved = _mm512_set1_epi32($moved);
             for first in (0..PANEL).step_by(ROWS) {

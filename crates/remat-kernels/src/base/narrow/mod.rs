@@ -1,12 +1,13 @@
 //! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: a word of 32 bits holds several elements, and one
 //! instruction sums their products. Also products of f32, as sums of bf16, where that is faster.
 //!
-//! All units take the same packed panels ([`pack`]). A panel has 32 rows of the left operand, or 32 columns of the right one. For each
-//! *group* of 16 words of the contracted dimension it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16 words:
-//! a row of the left operand is a row of the tile, a column of the right one a column. Panels and groups are padded with zeros.
+//! All units take the same packed panels ([`pack`](mod@pack)). A panel has 32 rows of the left operand, or 32 columns of the right one. For
+//! each *group* of 16 words of the contracted dimension it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16
+//! words: a row of the left operand is a row of the tile, a column of the right one a column. Panels and groups are padded with zeros.
 //!
 //! A micro-kernel multiplies a left panel with a right one and adds to 32 by 32 sums, which are f32 for bf16, and integers modulo 2^32 for
 //! bytes. Each sum adds the groups in order, wherever the contracted dimension is cut between groups, and so depends on the shapes alone.
+//!
 //! # Rounding
 //!
 //! Products of bf16 are exact, unless they are subnormal in f32. The unit decides the order of a sum, and replaces subnormal inputs,
@@ -26,9 +27,9 @@
 //! than one that adds position by position, since 16 products are added before they are added to the sum: for random numbers the error is
 //! less than half as large. So the bound above holds, with 2 terms more, where no product is smaller than about 2^-108. Parts of smaller
 //! products are subnormal, which the unit replaces by zeros; products near 2^-120 lose a thousandth. Not everything that is exact in f32 is
-//! exact here: 4095 * 4095 is off by one. So this is done only on request ([`Precision::High`](crate::Precision)). Source: Henry, Tang and
-//! Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", IEEE Symposium on Computer
-//! Arithmetic, 2019.
+//! exact here: 4095 * 4095 is off by one. So this is done only on request ([`Precision::High`](crate::Precision)). Unlike JAX's `high`
+//! (three products), this adds up six; XLA calls it `BF16_BF16_F32_X6`. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16
+//! artificial intelligence datatype for higher-precision computations", IEEE Symposium on Computer Arithmetic, 2019.
 //!
 //! A word has two parts of one f32. In a group the left operand has a plane of words `(x3, x1)` and one of `(x2, x1)`, the right one `(y1,
 //! y3)`, `(y1, y2)` and `(y2, y1)`. So each instruction multiplies symmetrically, and swapped operands have the same sums. Results that are
@@ -51,7 +52,7 @@ mod plain;
 mod rate;
 #[cfg(test)]
 mod tests;
-mod words;
+mod transpose;
 
 use std::marker::PhantomData;
 
@@ -60,7 +61,7 @@ pub(crate) use offsets::{MOST_GROUPS, MOST_ROWS, Rows};
 pub(crate) use pack::{Side, Strided, pack};
 pub(crate) use part::{Part, Split};
 use remat_ir::DType;
-pub(crate) use words::{Transpose, transpose};
+pub(crate) use transpose::{Transpose, transpose};
 
 /// Rows of a packed left operand, or columns of a right one, in a panel.
 pub(crate) const PANEL: usize = 32;
@@ -119,7 +120,7 @@ impl Kind {
 /// Both operands are valid for reading `groups` groups, each of [`Unit::planes`] times [`GROUP`] words. The sums are valid for reading and
 /// writing [`PANEL`] rows of [`PANEL`] sums, and no other thread accesses the sums or writes the operands. The CPU has the instructions.
 type MicroKernel =
-    unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool, ahead: Ahead);
+    unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool, ahead: Prefetch);
 
 /// Multiplies 32 rows of a left operand, read in place with the given stride in bytes, by the first 16 columns of a right panel: `groups`
 /// groups. Writes the sums, whose rows have the given stride, or adds to them, as a [`MicroKernel`] does for packed rows.
@@ -129,17 +130,17 @@ type MicroKernel =
 type InPlaceKernel =
     unsafe fn(groups: usize, left: (*const u8, usize), right: *const u32, sums: (*mut u32, usize), adds: bool);
 
-/// What a micro-kernel prefetches into the second-level cache while it multiplies, if it has tiles: [`Ahead::BYTES`] for each group.
-/// Nothing is read through the pointer, which may be invalid.
+/// What a micro-kernel prefetches into the second-level cache while it multiplies, if it is one of a matrix unit: [`Prefetch::BYTES`] for
+/// each group. Nothing is read through the pointer, which may be invalid.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the matrix unit fetches ahead"))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     pub(crate) first: *const u8,
     /// Bytes from the memory prefetched for a group to that for the next.
     pub(crate) stride: isize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Bytes that are prefetched for a group: four cache lines.
     pub(crate) const BYTES: usize = 256;
 }
@@ -161,8 +162,8 @@ pub(crate) struct Unit {
     at_offsets: Option<OffsetsKernel>,
     /// The number of planes of a group, of the left operand and of the right one.
     planes: [usize; 2],
-    /// Whether it has tiles, which must be configured.
-    has_tiles: bool,
+    /// Whether it is a matrix unit, whose tiles must be configured.
+    is_matrix_unit: bool,
 }
 
 /// The use of a unit by the current thread.
@@ -198,7 +199,7 @@ impl Unit {
             Kind::F32 => (plain::split, None),
         };
         let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::plain) } else { None };
-        let plain = Unit { kernel, in_place, at_offsets, planes: kind.planes(), has_tiles: false };
+        let plain = Unit { kernel, in_place, at_offsets, planes: kind.planes(), is_matrix_unit: false };
         #[cfg(target_arch = "x86_64")]
         return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
         #[cfg(not(target_arch = "x86_64"))]
@@ -215,7 +216,7 @@ impl Unit {
             Kind::U8 => (found.int8, amx::unsigned, Some(amx::unsigned_in_place)),
             Kind::F32 => (found.bf16, amx::split, None),
         };
-        has.then_some(Unit { kernel, in_place, at_offsets: None, planes: kind.planes(), has_tiles: true })
+        has.then_some(Unit { kernel, in_place, at_offsets: None, planes: kind.planes(), is_matrix_unit: true })
     }
 
     /// The dot products of AVX-512.
@@ -237,7 +238,7 @@ impl Unit {
             in_place: Some(in_place),
             at_offsets,
             planes,
-            has_tiles: false,
+            is_matrix_unit: false,
         })
     }
 
@@ -256,16 +257,16 @@ impl Unit {
         self.at_offsets.is_some()
     }
 
-    /// Whether it multiplies tiles: then a panel takes the same time even if few of its columns have elements.
-    pub(crate) fn has_tiles(self) -> bool {
-        self.has_tiles
+    /// Whether it is a matrix unit (AMX): then a panel takes the same time even if few of its columns have elements.
+    pub(crate) fn is_matrix_unit(self) -> bool {
+        self.is_matrix_unit
     }
 
     /// Starts using the unit.
     pub(crate) fn session(self) -> Session {
         #[cfg(target_arch = "x86_64")]
-        if self.has_tiles {
-            // SAFETY: there is a unit with tiles only where one was found.
+        if self.is_matrix_unit {
+            // SAFETY: there is a matrix unit only where one was found.
             unsafe { amx::configure() };
         }
         Session { unit: self, thread: PhantomData }
@@ -291,7 +292,7 @@ impl Session {
         right: &[u32],
         (sums, stride): (&mut [T], usize),
         adds: bool,
-        ahead: Option<Ahead>,
+        ahead: Option<Prefetch>,
     ) {
         const { assert!(size_of::<T>() == size_of::<u32>()) };
         let groups = left.len() / (self.unit.planes[0] * GROUP);
@@ -299,7 +300,7 @@ impl Session {
         assert!((PANEL - 1) * stride + PANEL <= sums.len());
         let sums = (sums.as_mut_ptr().cast(), stride);
         // Prefetching memory that is in the cache costs nothing.
-        let ahead = ahead.unwrap_or(Ahead { first: left.as_ptr().cast(), stride: 0 });
+        let ahead = ahead.unwrap_or(Prefetch { first: left.as_ptr().cast(), stride: 0 });
         // SAFETY: the panels have these groups, and there are enough sums (checked), which are borrowed mutably. The unit was found, and
         // the tiles of this thread, which the session does not leave, are configured.
         unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds, ahead) }
@@ -362,8 +363,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        if self.unit.has_tiles {
-            // SAFETY: there is a unit with tiles only where one was found.
+        if self.unit.is_matrix_unit {
+            // SAFETY: there is a matrix unit only where one was found.
             unsafe { amx::release() };
         }
     }

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::part::Part;
-use super::words::{Transpose, transpose};
+use super::transpose::{Transpose, transpose};
 use super::{GROUP, PANEL, TILE};
 use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 

@@ -4,7 +4,7 @@
 // Panels are given as pointers, as to every micro-kernel.
 #![allow(unsafe_code)]
 
-use super::{Ahead, GROUP, GROUP_BYTES, TILE};
+use super::{GROUP, GROUP_BYTES, Prefetch, TILE};
 
 /// A tile of 16 by 16 words or sums.
 type Tile = [u32; TILE];
@@ -22,7 +22,7 @@ macro_rules! micro_kernel {
             right: *const u32,
             (sums, stride): (*mut u32, usize),
             adds: bool,
-            _: Ahead,
+            _: Prefetch,
         ) {
             for (i, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let mut tile = [0; TILE];

@@ -24,7 +24,7 @@ use crate::kernels::matmul::narrow::{self, Cut, Memory, Panels, Sizes, kind};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
-/// Fewest positions of all images, and fewest features of each group: with fewer, most of a panel would be zeros. Yet a unit with tiles
+/// Fewest positions of all images, and fewest features of each group: with fewer, most of a panel would be zeros. Yet a matrix unit
 /// multiplies panels of a group's few features in less time than it takes to widen their windows.
 const LEAST: usize = 8;
 
@@ -72,7 +72,7 @@ impl Narrow {
         let work = features.saturating_mul(positions).saturating_mul(depth);
         let is_worth = positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
         let unit = Unit::best(kind).filter(|_| is_worth)?;
-        let has_features = features >= LEAST || (features > 0 && groups == 1 && unit.has_tiles());
+        let has_features = features >= LEAST || (features > 0 && groups == 1 && unit.is_matrix_unit());
         has_features.then(|| Narrow::on(unit, Sizes::of(kind), kind, out.dtype))
     }
 
@@ -146,7 +146,7 @@ impl Multiplier for Narrow {
         let positions = positions.saturating_mul(batch / groups);
         let is_worth = bytes <= MOST_PACKED && positions >= LEAST_PACKED.max(depth / LONG);
         // Tiles wait for data from the last-level cache, so on such a unit each block packs its weights again.
-        let packs = is_worth && !is_task && !self.unit.has_tiles();
+        let packs = is_worth && !is_task && !self.unit.is_matrix_unit();
         let cut = Cut::new(self.sizes, self.unit, batch, shape, per_group).with_space(space);
         NarrowCut { cut: cut.with_packed(packs.then_some(side)), groups }
     }

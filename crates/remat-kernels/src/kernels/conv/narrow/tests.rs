@@ -145,7 +145,7 @@ fn weights_of_many_positions_are_packed_before_all_blocks() {
             let operands = [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])];
             let kernel = ConvKernel::new(narrow, op, operands, out);
             let before = kernel.phases[0].cut.cut.before();
-            assert_eq!(before.is_some(), is_packed && !unit.has_tiles(), "{image:?} {weights:?}");
+            assert_eq!(before.is_some(), is_packed && !unit.is_matrix_unit(), "{image:?} {weights:?}");
         }
     }
 }
@@ -162,8 +162,8 @@ fn what_has_few_features_in_groups_or_few_positions_is_widened() {
     let has_unit = Unit::best(Kind::Bf16).is_some();
     assert_eq!(taken([2, 16, 20, 20], [16, 16, 3, 3], 1), has_unit);
     assert_eq!(taken([2, 32, 20, 20], [32, 16, 3, 3], 2), has_unit);
-    let has_tiles = Unit::best(Kind::Bf16).is_some_and(|unit| unit.has_tiles());
-    assert_eq!(taken([2, 16, 20, 20], [1, 16, 3, 3], 1), has_tiles);
+    let is_matrix_unit = Unit::best(Kind::Bf16).is_some_and(|unit| unit.is_matrix_unit());
+    assert_eq!(taken([2, 16, 20, 20], [1, 16, 3, 3], 1), is_matrix_unit);
     for (image, weights, groups) in [
         ([2, 16, 20, 20], [16, 1, 3, 3], 16),
         ([2, 64, 20, 20], [16, 16, 3, 3], 4),

@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use super::packed::Panels;
-use crate::base::narrow::{Ahead, Kind, PANEL, Side, Strided, Sums, Unit};
+use crate::base::narrow::{Kind, PANEL, Prefetch, Side, Strided, Sums, Unit};
 use crate::base::pieces::{piece, pieces};
 use crate::kernels::matmul::even;
 use crate::simd::{CACHE_LINE, prefetch};
@@ -101,15 +101,15 @@ impl Memory {
         Memory { first, rows, stride: stride * size as isize, bytes: len * size }
     }
 
-    /// What call `i` of a micro-kernel for this many groups prefetches, if anything is left. Calls go down columns of [`Ahead::BYTES`].
-    fn ahead(&self, i: usize, groups: usize) -> Option<Ahead> {
+    /// What call `i` of a micro-kernel for this many groups prefetches, if anything is left. Calls go down columns of [`Prefetch::BYTES`].
+    fn ahead(&self, i: usize, groups: usize) -> Option<Prefetch> {
         if i >= self.calls(groups) {
             return None;
         }
         let calls = self.rows.div_ceil(groups.max(1));
-        let (column, row) = (i / calls * Ahead::BYTES, i % calls * groups);
+        let (column, row) = (i / calls * Prefetch::BYTES, i % calls * groups);
         let first = self.first.wrapping_offset(row as isize * self.stride).wrapping_add(column);
-        Some(Ahead { first, stride: self.stride })
+        Some(Prefetch { first, stride: self.stride })
     }
 
     /// What call `i` prefetches, where each call prefetches `lines` cache lines: the first line, and the distance in bytes from one to the
@@ -128,7 +128,7 @@ impl Memory {
 
     /// How many calls prefetch all of it.
     fn calls(&self, groups: usize) -> usize {
-        self.rows.div_ceil(groups.max(1)) * self.bytes.div_ceil(Ahead::BYTES)
+        self.rows.div_ceil(groups.max(1)) * self.bytes.div_ceil(Prefetch::BYTES)
     }
 }
 
@@ -214,9 +214,10 @@ impl Cut {
         let whole = |len: usize| len.next_multiple_of(PANEL);
         let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
-        // A unit without tiles takes as long to pack few rows or columns as to multiply them, unless they were packed before.
-        let is_narrow =
-            |r: usize, c: usize| !self.unit.has_tiles() && self.before.is_none() && whole(r).min(whole(c)) <= NARROW;
+        // A unit that is no matrix unit takes as long to pack few rows or columns as to multiply them, unless they were packed before.
+        let is_narrow = |r: usize, c: usize| {
+            !self.unit.is_matrix_unit() && self.before.is_none() && whole(r).min(whole(c)) <= NARROW
+        };
         let wanted = |r: usize, c: usize| match threads {
             1 => 1,
             _ if is_narrow(r, c) => TASKS / 2 * threads,
@@ -379,7 +380,7 @@ mod tests {
                     // The last call of a column may go past its last row.
                     fetched.extend((0..groups).map(at).filter(|at| at / 1000 < rows));
                 }
-                let columns = (0..len).step_by(Ahead::BYTES);
+                let columns = (0..len).step_by(Prefetch::BYTES);
                 let all: Vec<usize> =
                     columns.flat_map(|column| (0..rows).map(move |row| row * 1000 + column)).collect();
                 assert_eq!(fetched, all, "{rows} rows of {len}, {groups} groups");
@@ -422,7 +423,7 @@ mod tests {
                 let blocks = cut.blocks(4);
                 (shape[0].div_ceil(blocks.rows) * shape[1].div_ceil(blocks.columns)).div_ceil(blocks.together)
             };
-            assert!(tasks([2, 4096, 4096]) >= 4 * TASKS / if unit.has_tiles() { 1 } else { 2 });
+            assert!(tasks([2, 4096, 4096]) >= 4 * TASKS / if unit.is_matrix_unit() { 1 } else { 2 });
             for rows in [2, 17, 31] {
                 assert_eq!(tasks([rows, 4096, 4096]), tasks([PANEL, 4096, 4096]));
                 assert_eq!(tasks([4096, rows, 4096]), tasks([4096, PANEL, 4096]));
