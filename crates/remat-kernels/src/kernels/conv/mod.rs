@@ -109,20 +109,20 @@ fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<
 /// How the products of a convolution are computed.
 trait Multiplier: Send + Sync {
     /// How products are cut into tasks.
-    type Cut: Send + Sync;
+    type Blocking: Send + Sync;
 
     /// Whether sums are written to the output without conversion.
     fn is_direct(&self) -> bool;
 
-    fn cut(&self, products: &Products) -> Self::Cut;
+    fn blocking(&self, products: &Products) -> Self::Blocking;
 
     /// Bytes of scratch memory for a run on this many threads.
-    fn scratch(&self, cut: &Self::Cut, threads: usize) -> usize;
+    fn scratch(&self, blocking: &Self::Blocking, threads: usize) -> usize;
 
     /// Computes the products of a phase. `part` gives, for each product, the offsets of windows and weights, and the output.
     fn run<'a>(
         &self,
-        phase: &Phase<Self::Cut>,
+        phase: &Phase<Self::Blocking>,
         ins: &[Source<'_>],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],
@@ -132,7 +132,7 @@ trait Multiplier: Send + Sync {
 
 struct ConvKernel<M: Multiplier> {
     multiplier: M,
-    phases: Vec<Phase<M::Cut>>,
+    phases: Vec<Phase<M::Blocking>>,
     /// The number of groups times images, if each task convolves one image in all phases while it is in the caches.
     tasks: Option<usize>,
     /// Whether some outputs meet no element of the image, and are zero.
@@ -168,7 +168,7 @@ impl<M: Multiplier> ConvKernel<M> {
         let packed = Problem { lhs: &row_major[0], rhs: &row_major[1], ..problem };
         let phase = |along: &SmallVec<[Along; 4]>| {
             let method = packed.method(along);
-            problem.phase(along, &method, multiplier.cut(&method.products))
+            problem.phase(along, &method, multiplier.blocking(&method.products))
         };
         ConvKernel {
             has_zeros: found.len() < all,
@@ -183,7 +183,7 @@ impl<M: Multiplier> ConvKernel<M> {
 
 impl<M: Multiplier> Kernel for ConvKernel<M> {
     fn scratch(&self, threads: usize) -> usize {
-        let of_phase = |phase: &Phase<M::Cut>, threads| self.multiplier.scratch(&phase.cut, threads);
+        let of_phase = |phase: &Phase<M::Blocking>, threads| self.multiplier.scratch(&phase.blocking, threads);
         let most = |threads| self.phases.iter().map(|phase| of_phase(phase, threads)).max().unwrap_or(0);
         if self.tasks.is_some() { threads * most(1) } else { most(threads) }
     }

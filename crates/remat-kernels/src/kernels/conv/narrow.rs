@@ -20,7 +20,7 @@ use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Strided, 
 use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::narrow::{self, Cut, Memory, Panels, Sizes, kind};
+use crate::kernels::matmul::narrow::{self, Memory, Panels, Sizes, UnitBlocking, kind};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
@@ -55,9 +55,9 @@ pub(super) struct Narrow {
     out: DType,
 }
 
-/// How products are cut, and the groups whose weights are packed once, if the cut packs them.
-pub(super) struct NarrowCut {
-    cut: Cut,
+/// How products are cut, and the groups whose weights are packed once, if the blocking packs them.
+pub(super) struct NarrowBlocking {
+    blocking: UnitBlocking,
     groups: usize,
 }
 
@@ -83,7 +83,7 @@ impl Narrow {
 
     fn run_as<'a, N: Part + Scalar>(
         &self,
-        phase: &Phase<NarrowCut>,
+        phase: &Phase<NarrowBlocking>,
         elements: [&[N]; 2],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],
@@ -93,14 +93,14 @@ impl Narrow {
             let ([of_windows, of_weights], out) = part(i);
             (phase.windows.of(elements[0], of_windows), phase.weights.of(elements[1], of_weights), out)
         };
-        let NarrowCut { cut, groups } = &phase.cut;
+        let NarrowBlocking { blocking, groups } = &phase.blocking;
         let (dtype, [rows, columns]) = (self.out, phase.rows_and_columns());
-        let before = cut.before();
+        let before = blocking.before();
         let len = before.map_or(0, |(_, len)| len);
         let (packed, scratch) = scratch::of::<u32>(scratch).split_at_mut(groups * len);
         if let Some((side, len)) = before {
             for (group, to) in packed.chunks_exact_mut(len).enumerate() {
-                cut.pack(side, &part(group * phase.images).1, to, scratch, threads);
+                blocking.pack(side, &part(group * phase.images).1, to, scratch, threads);
             }
         }
         let packed = &*packed;
@@ -109,12 +109,12 @@ impl Narrow {
             None => Panels::Of(weights),
         };
         if phase.windows_first {
-            cut.run(scratch, threads, |i| {
+            blocking.run(scratch, threads, |i| {
                 let (windows, of_group, out) = part(i);
                 (Panels::Of(windows), weights(i, of_group), StridedSums { out, dtype, rows, columns })
             });
         } else {
-            cut.run(scratch, threads, |i| {
+            blocking.run(scratch, threads, |i| {
                 let (windows, of_group, out) = part(i);
                 (weights(i, of_group), Panels::Of(windows), StridedSums { out, dtype, rows, columns })
             });
@@ -123,14 +123,14 @@ impl Narrow {
 }
 
 impl Multiplier for Narrow {
-    type Cut = NarrowCut;
+    type Blocking = NarrowBlocking;
 
     /// Sums are rounded while they are written, so this counts as writing them directly.
     fn is_direct(&self) -> bool {
         true
     }
 
-    fn cut(&self, products: &Products) -> NarrowCut {
+    fn blocking(&self, products: &Products) -> NarrowBlocking {
         let per_group = match self.kind {
             Kind::Bf16 => u16::PER_GROUP,
             _ => u8::PER_GROUP,
@@ -147,17 +147,17 @@ impl Multiplier for Narrow {
         let is_worth = bytes <= MOST_PACKED && positions >= LEAST_PACKED.max(depth / LONG);
         // Tiles wait for data from the last-level cache, so on such a unit each block packs its weights again.
         let packs = is_worth && !is_task && !self.unit.is_matrix_unit();
-        let cut = Cut::new(self.sizes, self.unit, batch, shape, per_group).with_space(space);
-        NarrowCut { cut: cut.with_packed(packs.then_some(side)), groups }
+        let blocking = UnitBlocking::new(self.sizes, self.unit, batch, shape, per_group).with_space(space);
+        NarrowBlocking { blocking: blocking.with_packed(packs.then_some(side)), groups }
     }
 
-    fn scratch(&self, NarrowCut { cut, groups }: &NarrowCut, threads: usize) -> usize {
-        (cut.before().map_or(0, |(_, len)| groups * len) + cut.scratch(threads)) * size_of::<u32>()
+    fn scratch(&self, NarrowBlocking { blocking, groups }: &NarrowBlocking, threads: usize) -> usize {
+        (blocking.before().map_or(0, |(_, len)| groups * len) + blocking.scratch(threads)) * size_of::<u32>()
     }
 
     fn run<'a>(
         &self,
-        phase: &Phase<NarrowCut>,
+        phase: &Phase<NarrowBlocking>,
         ins: &[Source<'_>],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],

@@ -5,12 +5,12 @@ use remat_ir::{Aval, DType};
 use super::Multiplier;
 use super::output::StridedOutput;
 use super::phase::{Phase, Products};
-use super::sizes::cut;
+use super::sizes::blocking;
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
 use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::{Cut, Reader, SHARED, Writer};
+use crate::kernels::matmul::{Blocking, Reader, SHARED, Writer};
 use crate::simd::Level;
 use crate::threads::Threads;
 
@@ -21,16 +21,16 @@ pub(super) struct Numbers<A> {
 }
 
 /// How products are cut, and what is packed before them.
-pub(super) struct NumbersCut<A: Accumulator> {
-    cut: Cut<A>,
-    /// The groups whose weights are the left operand and are packed once, before all products; 0 where tiles pack them.
+pub(super) struct NumbersBlocking<A: Accumulator> {
+    blocking: Blocking<A>,
+    /// The groups whose weights are the left operand and are packed once, before all products; 0 where blocks pack them.
     packed_groups: usize,
 }
 
-impl<A: Accumulator> NumbersCut<A> {
+impl<A: Accumulator> NumbersBlocking<A> {
     /// Elements of the weights that are packed once.
     fn packed(&self) -> usize {
-        self.packed_groups * self.cut.packed_left()
+        self.packed_groups * self.blocking.packed_left()
     }
 }
 
@@ -47,13 +47,13 @@ impl<A: Accumulator> Numbers<A> {
 }
 
 impl<A: Accumulator> Multiplier for Numbers<A> {
-    type Cut = NumbersCut<A>;
+    type Blocking = NumbersBlocking<A>;
 
     fn is_direct(&self) -> bool {
         self.writer.is_direct()
     }
 
-    fn cut(&self, products: &Products) -> NumbersCut<A> {
+    fn blocking(&self, products: &Products) -> NumbersBlocking<A> {
         let [rows, columns, depth] = products.shape;
         let kernel = A::micro_kernel(Level::best());
         let left = rows.saturating_mul(depth);
@@ -64,25 +64,25 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
             && columns.saturating_mul(products.batch / products.groups) >= MIN_COLUMNS
             && left.saturating_mul(columns).saturating_mul(products.batch) >= SHARED;
         let left = &self.readers[usize::from(!products.windows_first)];
-        // Packed weights are as good as weights read in place: no tile copies them again.
+        // Packed weights are as good as weights read in place: no block copies them again.
         let in_place = packs || (products.in_place && left.dtype() == A::DTYPE);
-        let cut = cut(kernel, &Products { in_place, ..*products });
-        NumbersCut { cut, packed_groups: if packs { products.groups } else { 0 } }
+        let blocking = blocking(kernel, &Products { in_place, ..*products });
+        NumbersBlocking { blocking, packed_groups: if packs { products.groups } else { 0 } }
     }
 
-    fn scratch(&self, cut: &NumbersCut<A>, threads: usize) -> usize {
-        scratch::bytes::<A>(cut.packed()) + cut.cut.scratch(threads)
+    fn scratch(&self, blocking: &NumbersBlocking<A>, threads: usize) -> usize {
+        scratch::bytes::<A>(blocking.packed()) + blocking.blocking.scratch(threads)
     }
 
     fn run<'a>(
         &self,
-        phase: &Phase<NumbersCut<A>>,
+        phase: &Phase<NumbersBlocking<A>>,
         ins: &[Source<'_>],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],
         threads: &Threads,
     ) {
-        let NumbersCut { cut, packed_groups } = &phase.cut;
+        let NumbersBlocking { blocking, packed_groups } = &phase.blocking;
         let (windows, weights) = (self.readers[0].of(ins[0]), self.readers[1].of(ins[1]));
         let part = |i: usize| {
             let ([of_windows, of_weights], out) = part(i);
@@ -90,26 +90,26 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
         };
         let (writer, [rows, columns]) = (&self.writer, phase.rows_and_columns());
         if phase.windows_first {
-            return cut.run(scratch, threads, |i| {
+            return blocking.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (windows, weights, StridedOutput { out, writer, rows, columns })
             });
         }
         if *packed_groups == 0 {
-            return cut.run(scratch, threads, |i| {
+            return blocking.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (weights, windows, StridedOutput { out, writer, rows, columns })
             });
         }
-        let (packed, scratch) = scratch::take::<A>(scratch, phase.cut.packed());
-        for (group, to) in packed.chunks_exact_mut(cut.packed_left()).enumerate() {
+        let (packed, scratch) = scratch::take::<A>(scratch, phase.blocking.packed());
+        for (group, to) in packed.chunks_exact_mut(blocking.packed_left()).enumerate() {
             let weights = part(group * phase.images).1;
-            cut.pack_left(to, threads, |rows, depth, width, to| weights.pack_panel(rows, depth, width, to));
+            blocking.pack_left(to, threads, |rows, depth, width, to| weights.pack_panel(rows, depth, width, to));
         }
         let packed = &*packed;
-        cut.run(scratch, threads, |i| {
+        blocking.run(scratch, threads, |i| {
             let (windows, _, out) = part(i);
-            let weights = cut.packed(&packed[i / phase.images * cut.packed_left()..]);
+            let weights = blocking.packed(&packed[i / phase.images * blocking.packed_left()..]);
             (weights, windows, StridedOutput { out, writer, rows, columns })
         });
     }

@@ -39,13 +39,13 @@ impl<A: Accumulator> Output<A> for StridedOutput<'_, A> {
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         let across = columns.len();
         each_part([self.rows, self.columns], [rows, columns], |[i, j], shape, at, strides| {
-            // SAFETY: the elements are of the tile.
+            // SAFETY: the elements are of the block.
             unsafe { write_part(self.out, self.writer, shape, &sums[i * across + j..], across, at, strides) };
         });
     }
 }
 
-/// Calls `f` with the parts of a tile that have constant strides: where the part begins in the tile, its rows and columns, its offset in
+/// Calls `f` with the parts of a block that have constant strides: where the part begins in the block, its rows and columns, its offset in
 /// the output, and its strides there.
 fn each_part(
     [all_rows, all_columns]: [&Rows<1>; 2],
@@ -76,7 +76,7 @@ impl narrow::Output for StridedSums<'_> {
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &mut Sums) {
         each_part([self.rows, self.columns], [rows, columns], |[i, j], shape, at, strides| {
             let to = self.out.at(at as usize * self.dtype.size());
-            // SAFETY: the elements are of the tile, which belongs to this task, as the caller promises.
+            // SAFETY: the elements are of the block, which belongs to this task, as the caller promises.
             unsafe { narrow::write_sums(self.dtype, &sums[i * PANEL + j..], shape, to, strides) };
         });
     }

@@ -28,7 +28,7 @@ pub(super) struct Phase<C> {
     features: Rows<1>,
     /// Whether the windows are the left operand.
     pub(super) windows_first: bool,
-    pub(super) cut: C,
+    pub(super) blocking: C,
 }
 
 impl<C> Phase<C> {
@@ -170,7 +170,7 @@ impl Problem<'_> {
     }
 
     /// The phase computed by this method, with its products cut this way.
-    pub(super) fn phase<C>(&self, along: &[Along], method: &Method, cut: C) -> Phase<C> {
+    pub(super) fn phase<C>(&self, along: &[Along], method: &Method, blocking: C) -> Phase<C> {
         let Problem { op, out, .. } = *self;
         let (elements, windows_first) = (&method.elements, method.products.windows_first);
         let mut axes = self.axes(along);
@@ -183,7 +183,17 @@ impl Problem<'_> {
             false => (&all_positions, 1, [0, 0]),
         };
         let (windows, weights, positions) = (self.windows(&axes, at), self.weights(&axes, count), output_offsets(at));
-        Phase { windows, weights, images, image_strides, first: axes.first, positions, features, windows_first, cut }
+        Phase {
+            windows,
+            weights,
+            images,
+            image_strides,
+            first: axes.first,
+            positions,
+            features,
+            windows_first,
+            blocking,
+        }
     }
 
     fn axes(&self, along: &[Along]) -> Axes {

@@ -1,21 +1,22 @@
 //! Products of matrices, block by block.
 //!
-//! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is packed into *panels* as wide as
-//! the micro-kernel, which reads them from beginning to end. Blocks of rows of the left operand are packed into panels too. Each panel of
-//! the right operand, of up to 64 KiB, is multiplied with all panels of a block while both are in the second-level cache; the micro-kernel
-//! prefetches its next rows into the first-level cache. If the micro-kernel can, it reads a left operand in place that is used for few
-//! columns, and a right operand that is used for few rows. The method is that of Goto and van de Geijn, "Anatomy of high-performance matrix
-//! multiplication", ACM Transactions on Mathematical Software, 2008.
+//! The right operand is taken in *strips*: some columns of some positions of the contracted axis. A strip is packed into *panels* as wide
+//! as the micro-kernel, which reads them from beginning to end. *Left blocks*, some rows of the left operand, are packed into panels too.
+//! Each panel of the right operand, of up to 64 KiB, is multiplied with all panels of a left block while both are in the second-level
+//! cache; the micro-kernel prefetches its next rows into the first-level cache. [`blocking`] lists the levels with the letters of BLIS. If
+//! the micro-kernel can, it reads a left operand in place that is used for few columns, and a right operand that is used for few rows. The
+//! method is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM Transactions on Mathematical Software,
+//! 2008.
 //!
-//! All threads share the strips of a large product. Where products are small or many, each task computes a tile with its own strips. Each
-//! sum has the same parts in the same order, whatever the tiles, layouts and threads.
+//! All threads share the strips of a large product. Where products are small or many, each task computes a block of the result with its own
+//! strips. Each sum has the same parts in the same order, whatever the blocks, layouts and threads.
 
-// Products are written through pointers, since the tiles of several threads interleave.
+// Products are written through pointers, since the blocks of several threads interleave.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 
-use super::cut::Cut;
+use super::blocking::Blocking;
 use super::narrow::Memory;
 use super::operands::{Left, LeftBlock, Output, Right};
 use crate::base::pieces::{piece, pieces};
@@ -41,7 +42,7 @@ struct Strip<'a, A> {
     depth: Range<usize>,
 }
 
-impl<A: Accumulator> Cut<A> {
+impl<A: Accumulator> Blocking<A> {
     /// Computes the products. `operands` gives the operands and the output of each product.
     pub(in super::super) fn run<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
@@ -59,7 +60,7 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// Each task computes tiles with strips of its own.
+    /// Each task computes blocks with strips of its own.
     fn run_alone<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         together: usize,
@@ -67,22 +68,22 @@ impl<A: Accumulator> Cut<A> {
         threads: &Threads,
         operands: impl Fn(usize) -> (L, R, O) + Sync,
     ) {
-        let across = self.columns.div_ceil(self.tile_columns);
-        let of_one = self.rows.div_ceil(self.tile_rows) * across;
-        threads.for_each_with_scratch(self.tiles().div_ceil(together), scratch, |task, scratch| {
-            let (panels, scratch) = scratch::take::<A>(scratch, self.strip());
-            let (block, scratch) = scratch::take::<A>(scratch, self.block());
+        let across = self.columns.div_ceil(self.block_columns);
+        let of_one = self.rows.div_ceil(self.block_rows) * across;
+        threads.for_each_with_scratch(self.blocks().div_ceil(together), scratch, |task, scratch| {
+            let (panels, scratch) = scratch::take::<A>(scratch, self.strip_len());
+            let (space, scratch) = scratch::take::<A>(scratch, self.left_len());
             let (sums, _) = scratch::take::<A>(scratch, self.sums());
-            for i in task * together..self.tiles().min((task + 1) * together) {
+            for i in task * together..self.blocks().min((task + 1) * together) {
                 let (left, right, out) = operands(i / of_one);
-                let rows = piece(0..self.rows, self.tile_rows, i % of_one / across);
-                let columns = piece(0..self.columns, self.tile_columns, i % across);
+                let rows = piece(0..self.rows, self.block_rows, i % of_one / across);
+                let columns = piece(0..self.columns, self.block_columns, i % across);
                 let to = self.destination(&out, &rows, &columns, sums);
                 for depth in pieces(0..self.depth, self.strip_depth) {
                     let in_place = rows.len() <= IN_PLACE_ROWS;
                     let strip = Strip::new(self.kernel, &right, depth, columns.clone(), panels, in_place);
-                    // SAFETY: each tile of each product is computed once.
-                    unsafe { self.multiply(&left, &strip, [rows.clone(), 0..0], columns.clone(), block, to) };
+                    // SAFETY: each block of each product is computed once.
+                    unsafe { self.multiply(&left, &strip, [rows.clone(), 0..0], columns.clone(), space, to) };
                 }
                 self.finish(&out, rows, columns, sums);
             }
@@ -96,40 +97,40 @@ impl<A: Accumulator> Cut<A> {
         threads: &Threads,
         operands: impl Fn(usize) -> (L, R, O) + Sync,
     ) {
-        let (panels, scratch) = scratch::take::<A>(scratch, self.strip());
+        let (panels, scratch) = scratch::take::<A>(scratch, self.strip_len());
         let (kept, scratch) = scratch::take::<A>(scratch, self.kept_sums());
         for i in 0..self.batch {
             let (left, right, out) = operands(i);
             for strip_columns in pieces(0..self.columns, self.strip_columns) {
                 for depth in pieces(0..self.depth, self.strip_depth) {
                     let strip = Strip::pack(self.kernel, &right, depth, strip_columns.clone(), panels, threads);
-                    let across = strip_columns.len().div_ceil(self.tile_columns);
-                    let (tiles, count) = (self.rows.div_ceil(self.tile_rows) * across, threads.count());
-                    let compute = |tile: usize, block: &mut [A], sums: &mut [A]| {
-                        let rows = piece(0..self.rows, self.tile_rows, tile / across);
-                        let columns = piece(0..strip_columns.len(), self.tile_columns, tile % across);
+                    let across = strip_columns.len().div_ceil(self.block_columns);
+                    let (blocks, count) = (self.rows.div_ceil(self.block_rows) * across, threads.count());
+                    let compute = |block: usize, space: &mut [A], sums: &mut [A]| {
+                        let rows = piece(0..self.rows, self.block_rows, block / across);
+                        let columns = piece(0..strip_columns.len(), self.block_columns, block % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
                         let to = self.destination(&out, &rows, &columns, sums);
                         // Threads take turns, if all are equally fast.
-                        let next = if tile + count < tiles { (tile + count) / across } else { tiles };
-                        let next = piece(0..self.rows, self.tile_rows, next);
-                        // SAFETY: each tile is computed by one task; where there are several strips for it, one is
+                        let next = if block + count < blocks { (block + count) / across } else { blocks };
+                        let next = piece(0..self.rows, self.block_rows, next);
+                        // SAFETY: each block is computed by one task; where there are several strips for it, one is
                         // multiplied after the other.
-                        unsafe { self.multiply(&left, &strip, [rows.clone(), next], columns.clone(), block, to) };
+                        unsafe { self.multiply(&left, &strip, [rows.clone(), next], columns.clone(), space, to) };
                         if strip.depth.end == self.depth {
                             self.finish(&out, rows, columns, sums);
                         }
                     };
                     if kept.is_empty() {
-                        threads.for_each_with_scratch(tiles, scratch, |tile, scratch| {
-                            let (block, scratch) = scratch::take::<A>(scratch, self.block());
+                        threads.for_each_with_scratch(blocks, scratch, |block, scratch| {
+                            let (space, scratch) = scratch::take::<A>(scratch, self.left_len());
                             let (sums, _) = scratch::take::<A>(scratch, self.sums());
-                            compute(tile, block, sums);
+                            compute(block, space, sums);
                         });
                     } else {
-                        let kept = kept.chunks_mut(self.tile_rows * self.tile_columns).enumerate().take(tiles);
-                        threads.for_each_item_with_scratch(tiles, kept, scratch, |(tile, sums), scratch| {
-                            compute(tile, scratch::take::<A>(scratch, self.block()).0, sums);
+                        let kept = kept.chunks_mut(self.block_rows * self.block_columns).enumerate().take(blocks);
+                        threads.for_each_item_with_scratch(blocks, kept, scratch, |(block, sums), scratch| {
+                            compute(block, scratch::take::<A>(scratch, self.left_len()).0, sums);
                         });
                     }
                 }
@@ -137,7 +138,7 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// The memory to which the products of a tile are written: the output, or memory for sums.
+    /// The memory to which the products of a block are written: the output, or memory for sums.
     fn destination(
         &self,
         out: &impl Output<A>,
@@ -151,17 +152,17 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// Writes a tile to the output, if it is not there already.
+    /// Writes a block to the output, if it is not there already.
     fn finish(&self, out: &impl Output<A>, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         if !self.direct {
             let sums = &sums[..rows.len() * columns.len()];
-            // SAFETY: each tile of each product is computed by one task.
+            // SAFETY: each block of each product is computed by one task.
             unsafe { out.write(rows, columns, sums) };
         }
     }
 
     /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `stride` apart; or adds them, unless
-    /// the strip is the first. `next` are the rows that the thread will probably multiply next.
+    /// the strip is the first. `next` are the rows that the thread will probably multiply next, `space` is memory for a left block.
     ///
     /// # Safety
     /// `out` is valid for reading and writing these rows and columns, and no other task has access to them.
@@ -171,7 +172,7 @@ impl<A: Accumulator> Cut<A> {
         strip: &Strip<'_, A>,
         [rows, next]: [Range<usize>; 2],
         columns: Range<usize>,
-        block: &mut [A],
+        space: &mut [A],
         (out, stride): (*mut A, usize),
     ) {
         if self.depth == 0 {
@@ -181,13 +182,12 @@ impl<A: Accumulator> Cut<A> {
             }
             return;
         }
-        let block_rows = self.rows_of_blocks(rows.len());
-        for block_rows in pieces(rows.clone(), block_rows) {
+        for left_rows in pieces(rows.clone(), self.rows_of_left_blocks(rows.len())) {
             for depth in pieces(strip.depth.clone(), self.part) {
-                let mut ahead = self.memory_ahead(left, strip, [&block_rows, &rows, &next], &depth);
-                let left = left.block(self.kernel, block_rows.clone(), depth.clone(), columns.len(), block);
+                let mut ahead = self.memory_ahead(left, strip, [&left_rows, &rows, &next], &depth);
+                let left = left.block(self.kernel, left_rows.clone(), depth.clone(), columns.len(), space);
                 for panel in pieces(columns.clone(), self.kernel.columns) {
-                    let size = [block_rows.len(), panel.len(), depth.len()];
+                    let size = [left_rows.len(), panel.len(), depth.len()];
                     let right = strip.part(self.kernel, &panel, &depth);
                     let next = match panel.end < columns.end {
                         true => strip.offset(self.kernel, panel.end, depth.start),
@@ -196,7 +196,7 @@ impl<A: Accumulator> Cut<A> {
                     ahead.panel = strip.elements.as_ptr().wrapping_add(next);
                     // SAFETY: these are rows and columns of those that the caller promises.
                     unsafe {
-                        let out = out.add((block_rows.start - rows.start) * stride + panel.start - columns.start);
+                        let out = out.add((left_rows.start - rows.start) * stride + panel.start - columns.start);
                         multiply_panel(self.kernel, size, &left, (right, &mut ahead), (out, stride), depth.start > 0);
                     }
                 }
@@ -204,20 +204,20 @@ impl<A: Accumulator> Cut<A> {
         }
     }
 
-    /// The memory that is packed after some positions of a block of rows, which are among a tile's rows.
+    /// The memory that is packed after some positions of a left block, whose rows are among a block's.
     fn memory_ahead(
         &self,
         left: &impl Left<A>,
         strip: &Strip<'_, A>,
-        [block, rows, next]: [&Range<usize>; 3],
+        [left_rows, rows, next]: [&Range<usize>; 3],
         depth: &Range<usize>,
     ) -> ToFetch<A> {
-        let first = |rows: &Range<usize>| rows.start..rows.end.min(rows.start + self.rows_of_blocks(rows.len()));
+        let first = |rows: &Range<usize>| rows.start..rows.end.min(rows.start + self.rows_of_left_blocks(rows.len()));
         let part = |from: usize| from..strip.depth.end.min(from + self.part);
         let (rows, depth) = if depth.end < strip.depth.end {
-            (block.clone(), part(depth.end))
-        } else if block.end < rows.end {
-            (block.end..rows.end.min(block.end + block.len()), part(strip.depth.start))
+            (left_rows.clone(), part(depth.end))
+        } else if left_rows.end < rows.end {
+            (left_rows.end..rows.end.min(left_rows.end + left_rows.len()), part(strip.depth.start))
         } else {
             (first(next), part(strip.depth.start))
         };
@@ -226,7 +226,7 @@ impl<A: Accumulator> Cut<A> {
     }
 }
 
-/// The memory to prefetch while a block is multiplied.
+/// The memory to prefetch while a left block is multiplied.
 struct ToFetch<A> {
     /// The panel that is multiplied next.
     panel: *const A,
@@ -243,7 +243,7 @@ enum RightPanel<'a, A> {
     Packed(&'a [A]),
 }
 
-/// Multiplies a block of rows with one panel of columns, and prefetches `ahead`, if both operands are packed.
+/// Multiplies a left block with one panel of columns, and prefetches `ahead`, if both operands are packed.
 ///
 /// # Safety
 /// `out` is valid for writing these rows and columns, and for reading if `adds`; no other task has access to them.

@@ -12,7 +12,7 @@
 mod add_up;
 mod arithmetic;
 mod blocked;
-mod cut;
+mod blocking;
 mod element;
 mod half;
 mod lanes;
@@ -33,7 +33,7 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
 use arithmetic::{Factor, Sum};
-pub(super) use cut::{Cut, MANY, SHARED, even};
+pub(super) use blocking::{Blocking, MANY, SHARED, even};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
@@ -96,7 +96,7 @@ struct Dot<F: 'static> {
 struct MatrixKernel<A: Accumulator> {
     dot: Dot<A>,
     writer: Writer<A>,
-    cut: Cut<A>,
+    blocking: Blocking<A>,
 }
 
 /// An operand: matrices in a buffer.
@@ -169,13 +169,13 @@ impl<F: Accumulator> Dot<F> {
         if is_small(self.rows, self.columns, self.depth) {
             return Box::new(SmallKernel::new(self, writer));
         }
-        let cut = Cut::new(
+        let blocking = Blocking::new(
             F::micro_kernel(Level::best()),
             self.batch.len(),
             [self.rows, self.columns, self.depth],
             writer.is_direct(),
         );
-        Box::new(MatrixKernel { dot: self, writer, cut })
+        Box::new(MatrixKernel { dot: self, writer, blocking })
     }
 
     /// The kernel of products with one thin operand, that is, one with few rows.
@@ -226,14 +226,14 @@ impl<F: Accumulator> Operands<F> {
 
 impl<A: Accumulator> Kernel for MatrixKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
-        self.cut.scratch(threads)
+        self.blocking.scratch(threads)
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let dot = &self.dot;
         let all = DisjointMut::bytes(&mut outs[0]);
         let bytes = dot.rows * dot.columns * self.writer.dtype.size();
-        self.cut.run(scratch, threads, |i| {
+        self.blocking.run(scratch, threads, |i| {
             let [l, r] = dot.batch.offsets(i);
             let out = Dense { out: all.skip(i * bytes), writer: &self.writer, columns: dot.columns };
             (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)

@@ -9,7 +9,7 @@ use crate::base::product::{self, Accumulator, MicroKernel};
 /// Padding between the rows of a block that is copied row by row, so that they do not fall into one set of a cache.
 const GAP: usize = 16;
 
-/// A block of a left operand.
+/// A left block: some rows and positions of a left operand.
 pub(in super::super) enum LeftBlock<'a, A> {
     /// In place, or copied with the same strides everywhere.
     Strided(product::Left<'a, A>),
@@ -47,13 +47,13 @@ pub(in super::super) trait Right<A: Accumulator>: Sync {
 /// The output of products.
 pub(in super::super) trait Output<A>: Sync {
     /// The first element and the stride of rows, if products are written without conversion to neighbours in a row. Either all outputs of a
-    /// [`Cut`](super::Cut) have this, or none.
+    /// [`Blocking`](super::Blocking) have this, or none.
     fn direct(&self) -> Option<(*mut A, usize)>;
 
-    /// Writes a tile of products, row by row.
+    /// Writes a block of products, row by row.
     ///
     /// # Safety
-    /// No other task has access to the elements of the tile.
+    /// No other task has access to the elements of the block.
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]);
 }
 

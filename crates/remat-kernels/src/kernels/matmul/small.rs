@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::cut::PART;
+use super::blocking::PART;
 use super::element::Writer;
 use super::matrix::is_contiguous_along_free;
 use super::{Dot, Side};

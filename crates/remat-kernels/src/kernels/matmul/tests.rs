@@ -263,8 +263,8 @@ fn both<A: Accumulator>(dot: Dot<A>, same: Dot<A>) -> [Box<dyn Kernel>; 2] {
     assert!(is_small(dot.rows, dot.columns, dot.depth));
     let (batch, shape, out) = (dot.batch.len(), [dot.rows, dot.columns, dot.depth], dot.out);
     let writer = Writer::new(out);
-    let cut = Cut::new(A::micro_kernel(Level::best()), batch, shape, writer.is_direct());
-    [Box::new(SmallKernel::new(dot, Writer::new(out))), Box::new(MatrixKernel { dot: same, writer, cut })]
+    let blocking = Blocking::new(A::micro_kernel(Level::best()), batch, shape, writer.is_direct());
+    [Box::new(SmallKernel::new(dot, Writer::new(out))), Box::new(MatrixKernel { dot: same, writer, blocking })]
 }
 
 /// The transpose of a product is the product of its operands in the other order, bit for bit.

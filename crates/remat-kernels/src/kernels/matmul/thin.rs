@@ -103,7 +103,7 @@ fn copied(depth: usize) -> usize {
 }
 
 /// How the work is cut into tasks.
-struct Cut {
+struct ThinBlocking {
     /// Columns of a task.
     columns: usize,
     /// Tasks for the columns of a result.
@@ -138,10 +138,10 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         ThinKernel { operands, writer, loops, short }
     }
 
-    /// The cut for a run on `threads` threads.
-    fn cut(&self, threads: usize) -> Cut {
+    /// The blocking for a run on `threads` threads.
+    fn blocking(&self, threads: usize) -> ThinBlocking {
         let Operands { batch, rows, columns, depth, matrix, .. } = &self.operands;
-        // Sums depend on where the contracted axis is cut, so that the cuts depend on its length alone.
+        // Sums depend on where the contracted axis is cut, so that the parts depend on its length alone.
         let parts = depth.div_ceil(PART).max(1);
         let depth = depth.div_ceil(parts).max(1);
         let most = if self.short.is_some() {
@@ -156,14 +156,20 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             (TASK / depth).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
         };
         let most = most.clamp(1, (*columns).max(1));
-        Cut { columns: most, blocks: columns.div_ceil(most), depth, parts, together: (TASK / (most * depth)).max(1) }
+        ThinBlocking {
+            columns: most,
+            blocks: columns.div_ceil(most),
+            depth,
+            parts,
+            together: (TASK / (most * depth)).max(1),
+        }
     }
 
     /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
-    fn workspace_lens(&self, cut: &Cut) -> [usize; 4] {
+    fn workspace_lens(&self, blocking: &ThinBlocking) -> [usize; 4] {
         // At most the positions that are summed at a time; a copied block has the most.
-        let (rows, step) = (self.operands.rows, STEP.min(cut.depth).min(A::CHUNK));
-        let sums = rows * cut.columns;
+        let (rows, step) = (self.operands.rows, STEP.min(blocking.depth).min(A::CHUNK));
+        let sums = rows * blocking.columns;
         let of_short = if self.is_direct() { 0 } else { sums };
         match self.short {
             Some(Read::Copied) => [rows * step, step * (2 * copied(step)).max(rows), of_short, of_short],
@@ -173,14 +179,14 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     }
 
     /// Bytes of a thread's workspace: of the sums, which come first, and of all.
-    fn workspace_bytes(&self, cut: &Cut) -> [usize; 2] {
-        let [rows, block, lanes, sums] = self.workspace_lens(cut);
+    fn workspace_bytes(&self, blocking: &ThinBlocking) -> [usize; 2] {
+        let [rows, block, lanes, sums] = self.workspace_lens(blocking);
         [sums * size_of::<A>(), (rows + block + lanes) * size_of::<F>()].map(|n| n.next_multiple_of(CACHE_LINE))
     }
 
     /// Bytes of the sums of all parts, where there are several.
-    fn shared_bytes(&self, cut: &Cut) -> usize {
-        match cut.parts {
+    fn shared_bytes(&self, blocking: &ThinBlocking) -> usize {
+        match blocking.parts {
             1 => 0,
             n => (self.operands.batch.len() * n * self.results() * size_of::<A>()).next_multiple_of(CACHE_LINE),
         }
@@ -323,9 +329,9 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     }
 
     /// Adds the sums of the parts of the contracted axis in order, and writes them.
-    fn add_parts(&self, cut: &Cut, sums: &mut [A], out: &DisjointMut<'_, u8>, threads: &Threads) {
+    fn add_parts(&self, blocking: &ThinBlocking, sums: &mut [A], out: &DisjointMut<'_, u8>, threads: &Threads) {
         let (results, size) = (self.results(), self.writer.dtype.size());
-        let of_one = cut.parts * results;
+        let of_one = blocking.parts * results;
         threads.for_each_chunk(&mut sums[..of_one * self.operands.batch.len()], of_one, |i, sums| {
             let (sums, others) = sums.split_at_mut(results);
             for part in others.chunks_exact(results) {
@@ -388,43 +394,43 @@ fn blocks<F: Factor>(
 
 impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
     fn scratch(&self, threads: usize) -> usize {
-        let cut = self.cut(threads);
-        self.shared_bytes(&cut) + threads * self.workspace_bytes(&cut).iter().sum::<usize>()
+        let blocking = self.blocking(threads);
+        self.shared_bytes(&blocking) + threads * self.workspace_bytes(&blocking).iter().sum::<usize>()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let (cut, operands) = (self.cut(threads.count()), &self.operands);
-        let (shared, own) = scratch.split_at_mut(self.shared_bytes(&cut));
+        let (blocking, operands) = (self.blocking(threads.count()), &self.operands);
+        let (shared, own) = scratch.split_at_mut(self.shared_bytes(&blocking));
         let of_parts = DisjointMut::new(scratch::of::<A>(shared));
         let out = DisjointMut::bytes(&mut outs[0]);
         let size = self.writer.dtype.size();
-        let tasks = operands.batch.len() * cut.blocks * cut.parts;
-        threads.for_each_with_scratch(tasks.div_ceil(cut.together), own, |task, own| {
-            let [rows_len, block_len, lanes_len, _] = self.workspace_lens(&cut);
-            let (sums, own) = own.split_at_mut(self.workspace_bytes(&cut)[0]);
+        let tasks = operands.batch.len() * blocking.blocks * blocking.parts;
+        threads.for_each_with_scratch(tasks.div_ceil(blocking.together), own, |task, own| {
+            let [rows_len, block_len, lanes_len, _] = self.workspace_lens(&blocking);
+            let (sums, own) = own.split_at_mut(self.workspace_bytes(&blocking)[0]);
             let (rows, own) = scratch::of::<F>(own).split_at_mut(rows_len);
             let (block, own) = own.split_at_mut(block_len);
             let mut space = Workspace { rows, block, lanes: &mut own[..lanes_len] };
             let sums = scratch::of::<A>(sums);
-            for task in task * cut.together..tasks.min((task + 1) * cut.together) {
-                let (i, part) = (task / cut.parts, task % cut.parts);
-                let (index, first) = (i / cut.blocks, i % cut.blocks * cut.columns);
+            for task in task * blocking.together..tasks.min((task + 1) * blocking.together) {
+                let (i, part) = (task / blocking.parts, task % blocking.parts);
+                let (index, first) = (i / blocking.blocks, i % blocking.blocks * blocking.columns);
                 let (matrix, thin) = operands.at(ins, index);
-                let columns = first..operands.columns.min(first + cut.columns);
+                let columns = first..operands.columns.min(first + blocking.columns);
                 if let Some(read) = self.short.filter(|_| self.is_direct()) {
                     let out = out.at(index * self.results() * size).cast();
                     // SAFETY: one task writes these columns.
                     unsafe { self.write_short(read, (&matrix, &thin), columns, &mut space, out) };
                     continue;
                 }
-                let from = (part * cut.depth).min(operands.depth);
-                let depth = from..operands.depth.min(from + cut.depth);
+                let from = (part * blocking.depth).min(operands.depth);
+                let depth = from..operands.depth.min(from + blocking.depth);
                 let sums = &mut sums[..operands.rows * columns.len()];
                 self.sums((&matrix, &thin), columns.clone(), depth, &mut space, sums);
                 self.runs(columns, sums, |at, sums| {
                     // SAFETY, of both: one task writes the sums of this part of these columns.
-                    if cut.parts > 1 {
-                        let at = (index * cut.parts + part) * self.results() + at;
+                    if blocking.parts > 1 {
+                        let at = (index * blocking.parts + part) * self.results() + at;
                         unsafe { of_parts.slice(at, sums.len()) }.copy_from_slice(sums);
                     } else {
                         unsafe { self.writer.write(sums, out.at((index * self.results() + at) * size)) };
@@ -432,8 +438,8 @@ impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
                 });
             }
         });
-        if cut.parts > 1 {
-            self.add_parts(&cut, scratch::of::<A>(shared), &out, threads);
+        if blocking.parts > 1 {
+            self.add_parts(&blocking, scratch::of::<A>(shared), &out, threads);
         }
     }
 }

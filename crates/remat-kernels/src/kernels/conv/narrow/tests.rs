@@ -144,7 +144,7 @@ fn weights_of_many_positions_are_packed_before_all_blocks() {
             let narrow = Narrow::on(unit, Sizes::of(Kind::Bf16), Kind::Bf16, out.dtype);
             let operands = [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])];
             let kernel = ConvKernel::new(narrow, op, operands, out);
-            let before = kernel.phases[0].cut.cut.before();
+            let before = kernel.phases[0].blocking.blocking.before();
             assert_eq!(before.is_some(), is_packed && !unit.is_matrix_unit(), "{image:?} {weights:?}");
         }
     }

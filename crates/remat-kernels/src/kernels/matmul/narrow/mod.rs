@@ -5,7 +5,7 @@
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
-mod cut;
+mod blocking;
 mod packed;
 mod special;
 mod store;
@@ -28,8 +28,8 @@ use crate::base::strided::Rows;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
 #[cfg(test)]
-pub(in crate::kernels) use cut::SMALL;
-pub(in crate::kernels) use cut::{Cut, Memory, Operand, Output, Sizes};
+pub(in crate::kernels) use blocking::SMALL;
+pub(in crate::kernels) use blocking::{Memory, Operand, Output, Sizes, UnitBlocking};
 pub(in crate::kernels) use packed::Panels;
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
@@ -99,7 +99,7 @@ fn is_modular(dtype: DType) -> bool {
 struct NarrowKernel {
     kind: Kind,
     dot: Dot<f32>,
-    cut: Cut,
+    blocking: UnitBlocking,
 }
 
 impl NarrowKernel {
@@ -109,8 +109,8 @@ impl NarrowKernel {
             Kind::I8 | Kind::U8 => u8::PER_GROUP,
             Kind::F32 => Split::PER_GROUP,
         };
-        let cut = Cut::new(sizes, unit, dot.batch.len(), [dot.rows, dot.columns, dot.depth], per_group);
-        NarrowKernel { kind, dot, cut }
+        let blocking = UnitBlocking::new(sizes, unit, dot.batch.len(), [dot.rows, dot.columns, dot.depth], per_group);
+        NarrowKernel { kind, dot, blocking }
     }
 
     fn run_as<'a, N: Part>(
@@ -123,7 +123,7 @@ impl NarrowKernel {
     ) {
         let Dot { batch, rows, columns, left, right, out: dtype, .. } = &self.dot;
         let all = DisjointMut::bytes(out);
-        self.cut.run(scratch, threads, |i| {
+        self.blocking.run(scratch, threads, |i| {
             let [l, r] = batch.offsets(i);
             let out = all.skip(i * rows * columns * dtype.size());
             let [lhs, rhs] = [(0, left, l), (1, right, r)].map(|(i, side, offset)| Matrix {
@@ -141,7 +141,7 @@ impl NarrowKernel {
 
 impl Kernel for NarrowKernel {
     fn scratch(&self, threads: usize) -> usize {
-        self.cut.scratch(threads) * size_of::<u32>()
+        self.blocking.scratch(threads) * size_of::<u32>()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {

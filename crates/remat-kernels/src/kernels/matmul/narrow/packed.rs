@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::cut::{Cut, Memory, Operand, STRIP};
+use super::blocking::{Memory, Operand, STRIP, UnitBlocking};
 use crate::base::narrow::{PANEL, Side};
 use crate::base::pieces::piece;
 use crate::threads::Threads;
@@ -19,23 +19,23 @@ impl<O: Operand> Panels<'_, O> {
     /// The panels of some rows or columns and of the groups of a part, packed to `to` unless they were packed before.
     pub(super) fn panels<'a>(
         &'a self,
-        cut: &Cut,
+        blocking: &UnitBlocking,
         side: Side,
         free: &Range<usize>,
         groups: &Range<usize>,
         to: &'a mut [u32],
         space: &mut [u32],
     ) -> &'a [u32] {
-        let (group, count) = (cut.unit.group(side), free.len().div_ceil(PANEL));
+        let (group, count) = (blocking.unit.group(side), free.len().div_ceil(PANEL));
         let len = groups.len() * group;
         match self {
             Panels::Of(operand) => {
                 let to = &mut to[..count * len];
-                operand.pack(free.clone(), cut.depth_of(groups), side, to, space);
+                operand.pack(free.clone(), blocking.depth_of(groups), side, to, space);
                 to
             }
             Panels::Packed(all) => {
-                let part = groups.start * group * cut.panels(side);
+                let part = groups.start * group * blocking.panels(side);
                 &all[part + free.start / PANEL * len..][..count * len]
             }
         }
@@ -50,7 +50,7 @@ impl<O: Operand> Panels<'_, O> {
     }
 }
 
-impl Cut {
+impl UnitBlocking {
     fn free(&self, side: Side) -> usize {
         match side {
             Side::Left => self.rows,
@@ -68,7 +68,7 @@ impl Cut {
         self.before.map(|side| (side, self.panels(side) * self.groups * self.unit.group(side)))
     }
 
-    /// Packs all panels of an operand, with scratch memory as [`Cut::scratch`] says.
+    /// Packs all panels of an operand, with scratch memory as [`UnitBlocking::scratch`] says.
     pub(in crate::kernels) fn pack(
         &self,
         side: Side,

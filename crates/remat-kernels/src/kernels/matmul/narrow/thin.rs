@@ -7,7 +7,7 @@
 
 use remat_ir::DType;
 
-use super::cut::Operand;
+use super::blocking::Operand;
 use super::{Matrix, write_sums};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, Kind, PANEL, Part, Session, Side, Strided, Sums, Unit, pack};

@@ -1,4 +1,12 @@
 //! How products of matrices are cut into tasks, and what scratch memory they need.
+//!
+//! The levels, with BLIS's letters for their sizes:
+//!
+//! - a *register tile*: MR by NR sums of the micro-kernel ([`MicroKernel::rows`], [`MicroKernel::columns`]);
+//! - a *block*: the rows and columns of the result that one task computes at a time;
+//! - a *part*: KC positions of the contracted axis;
+//! - a *left block*: MC rows of a part of the left operand, packed into panels of MR rows;
+//! - a *strip*: NC columns of one or several parts of the right operand, packed into panels of NR columns.
 
 use super::operands::block_len;
 use crate::base::product::{Accumulator, MicroKernel};
@@ -19,33 +27,33 @@ const STRIP: usize = 1 << 20;
 /// docs/EXPERIMENTS.md, "Micro-kernels of our own".)
 const STRIP_COLUMNS: usize = 1024;
 
-/// Most rows of a tile with its own strips. A panel is used once for each block of them.
-const TILE_ROWS: usize = 512;
+/// Most rows of a block with its own strips. A panel is used once for each left block of them.
+const BLOCK_ROWS: usize = 512;
 
-/// Most columns of such a tile. A part of its strip is then at most 512 KiB of f32.
-const TILE_COLUMNS: usize = 256;
+/// Most columns of such a block. A part of its strip is then at most 512 KiB of f32.
+const BLOCK_COLUMNS: usize = 256;
 
 /// Rows of the left operand that are packed at a time where the second-level cache is small. They stay there, and each panel of the right
 /// operand comes into it once for all of them: 96 KiB of f32. They are whole panels of every micro-kernel (4, 6, 8 or 12 rows).
-const BLOCK_ROWS: usize = 48;
+const LEFT_ROWS: usize = 48;
 
-/// How many such blocks are packed at a time, for elements of this size: two where they take at most two thirds of the second-level cache,
-/// else one. (Measured in docs/EXPERIMENTS.md, "The next panel of products of several parts".)
-fn blocks_in_cache(cache: usize, element: usize) -> usize {
-    (cache / (3 * BLOCK_ROWS * PART * element)).clamp(1, 2)
+/// Most rows of a left block, for elements of this size: twice as many where they take at most two thirds of the second-level cache.
+/// (Measured in docs/EXPERIMENTS.md, "The next panel of products of several parts".)
+fn most_left_rows(cache: usize, element: usize) -> usize {
+    LEFT_ROWS * (cache / (3 * LEFT_ROWS * PART * element)).clamp(1, 2)
 }
 
-/// Whether a block of the left operand and a panel of the right one, of these bytes, fit the second-level cache together with the next
+/// Whether a left block and a panel of the right operand, of these bytes, fit the second-level cache together with the next
 /// ones. (Measured in docs/EXPERIMENTS.md, "Packing of f32 panels".)
 fn fits_with_next(cache: usize, [block, panel]: [usize; 2]) -> bool {
     2 * (block + panel) <= cache
 }
 
-/// Most rows of a tile that shares its strips: two such blocks, the most that are packed at a time.
+/// Most rows of a block that shares its strips: twice [`LEFT_ROWS`], the most that are packed at a time.
 const SHARED_ROWS: usize = 96;
 
-/// Fewest tiles of such a strip.
-const SHARED_TILES: usize = 8;
+/// Fewest blocks of such a strip.
+const SHARED_BLOCKS: usize = 8;
 
 /// Fewest multiplications of a task: some ten microseconds of a thread with AVX-512, so that handing it out costs little in comparison.
 const TASK: usize = 1 << 20;
@@ -57,7 +65,7 @@ pub(in super::super) const SHARED: usize = 1 << 23;
 pub(in super::super) const MANY: usize = 16;
 
 /// How a batch of products of matrices of one size is cut into tasks.
-pub(in super::super) struct Cut<A: Accumulator> {
+pub(in super::super) struct Blocking<A: Accumulator> {
     pub(super) kernel: &'static MicroKernel<A>,
     pub(super) batch: usize,
     pub(super) rows: usize,
@@ -67,9 +75,9 @@ pub(in super::super) struct Cut<A: Accumulator> {
     pub(super) part: usize,
     pub(super) strip_depth: usize,
     pub(super) strip_columns: usize,
-    pub(super) tile_rows: usize,
-    pub(super) tile_columns: usize,
-    /// Tiles that one task computes with its own strips; if `None`, all tasks share each strip.
+    pub(super) block_rows: usize,
+    pub(super) block_columns: usize,
+    /// Blocks that one task computes with its own strips; if `None`, all tasks share each strip.
     pub(super) together: Option<usize>,
     /// Whether products are written without conversion.
     pub(super) direct: bool,
@@ -81,7 +89,7 @@ pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize 
     len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
 }
 
-impl<A: Accumulator> Cut<A> {
+impl<A: Accumulator> Blocking<A> {
     /// How `batch` products of `rows` by `depth` and `depth` by `columns` elements are cut. They are written without conversion if
     /// `direct`.
     pub(in super::super) fn new(
@@ -89,7 +97,7 @@ impl<A: Accumulator> Cut<A> {
         batch: usize,
         shape: [usize; 3],
         direct: bool,
-    ) -> Cut<A> {
+    ) -> Blocking<A> {
         let [rows, columns, depth] = shape;
         let [height, width] = [kernel.rows, kernel.columns];
         let part = even(depth, PART, PART_MULTIPLE);
@@ -97,34 +105,34 @@ impl<A: Accumulator> Cut<A> {
         if batch < MANY && work(rows, columns) >= SHARED {
             let strip_depth = if direct { even(depth, STRIP / columns.min(STRIP_COLUMNS), part) } else { depth };
             let strip_columns = even(columns, (STRIP / strip_depth / width * width).min(STRIP_COLUMNS), width);
-            // A number of tiles of equal height that two or four threads can share evenly.
+            // A number of blocks of equal height that two or four threads can share evenly.
             let count = rows.div_ceil(SHARED_ROWS.max(height));
-            let tile_rows = rows.div_ceil(count.next_multiple_of(if count < 4 { 1 } else { 4 }));
-            let across = SHARED_TILES.div_ceil(rows.div_ceil(tile_rows)).max(1);
-            let tile_columns = even(strip_columns, strip_columns / across, width);
-            let (strip, tile) = ([strip_depth, strip_columns], [tile_rows, tile_columns]);
-            return Cut::with_sizes(kernel, batch, shape, direct, part, strip, tile, false);
+            let block_rows = rows.div_ceil(count.next_multiple_of(if count < 4 { 1 } else { 4 }));
+            let across = SHARED_BLOCKS.div_ceil(rows.div_ceil(block_rows)).max(1);
+            let block_columns = even(strip_columns, strip_columns / across, width);
+            let (strip, block) = ([strip_depth, strip_columns], [block_rows, block_columns]);
+            return Blocking::with_sizes(kernel, batch, shape, direct, part, strip, block, false);
         }
-        let mut tile_rows = even(rows, TILE_ROWS, height);
-        let mut tile_columns = even(columns, TILE_COLUMNS, width);
-        let tiles = |tile_rows, tile_columns| batch * rows.div_ceil(tile_rows) * columns.div_ceil(tile_columns);
-        while tiles(tile_rows, tile_columns) < MANY && work(tile_rows, tile_columns) >= 2 * TASK {
-            if tile_rows >= tile_columns && tile_rows > BLOCK_ROWS {
-                tile_rows = even(rows, tile_rows / 2, height);
-            } else if tile_columns > width {
-                tile_columns = even(columns, tile_columns / 2, width);
+        let mut block_rows = even(rows, BLOCK_ROWS, height);
+        let mut block_columns = even(columns, BLOCK_COLUMNS, width);
+        let blocks = |block_rows, block_columns| batch * rows.div_ceil(block_rows) * columns.div_ceil(block_columns);
+        while blocks(block_rows, block_columns) < MANY && work(block_rows, block_columns) >= 2 * TASK {
+            if block_rows >= block_columns && block_rows > LEFT_ROWS {
+                block_rows = even(rows, block_rows / 2, height);
+            } else if block_columns > width {
+                block_columns = even(columns, block_columns / 2, width);
             } else {
                 break;
             }
         }
-        let most = tiles(tile_rows, tile_columns).max(1);
-        let together = Some((TASK / work(tile_rows, tile_columns)).clamp(1, most));
-        let (strip, tile) = ([part, tile_columns], [tile_rows, tile_columns]);
-        Cut { together, ..Cut::with_sizes(kernel, batch, shape, direct, part, strip, tile, true) }
+        let most = blocks(block_rows, block_columns).max(1);
+        let together = Some((TASK / work(block_rows, block_columns)).clamp(1, most));
+        let (strip, block) = ([part, block_columns], [block_rows, block_columns]);
+        Blocking { together, ..Blocking::with_sizes(kernel, batch, shape, direct, part, strip, block, true) }
     }
 
     /// The same, where the caller knows good sizes: of the parts of the contracted dimension, of strips (a multiple of a part), and of
-    /// tiles. If `alone`, strips have the columns of a tile, and each task has its own.
+    /// blocks. If `alone`, strips have the columns of a block, and each task has its own.
     pub(in super::super) fn with_sizes(
         kernel: &'static MicroKernel<A>,
         batch: usize,
@@ -132,11 +140,11 @@ impl<A: Accumulator> Cut<A> {
         direct: bool,
         part: usize,
         [strip_depth, strip_columns]: [usize; 2],
-        [tile_rows, tile_columns]: [usize; 2],
+        [block_rows, block_columns]: [usize; 2],
         alone: bool,
-    ) -> Cut<A> {
+    ) -> Blocking<A> {
         let together = alone.then_some(1);
-        Cut {
+        Blocking {
             kernel,
             batch,
             rows,
@@ -145,8 +153,8 @@ impl<A: Accumulator> Cut<A> {
             part,
             strip_depth,
             strip_columns,
-            tile_rows,
-            tile_columns,
+            block_rows,
+            block_columns,
             together,
             direct,
         }
@@ -154,7 +162,7 @@ impl<A: Accumulator> Cut<A> {
 
     /// Bytes of scratch memory for a run on `threads` threads, a multiple of 64.
     pub(in super::super) fn scratch(&self, threads: usize) -> usize {
-        let strip = scratch::bytes::<A>(self.strip());
+        let strip = scratch::bytes::<A>(self.strip_len());
         if self.together.is_some() {
             threads * (strip + self.of_thread())
         } else {
@@ -164,49 +172,48 @@ impl<A: Accumulator> Cut<A> {
 
     /// Bytes of scratch memory for each thread, besides strips.
     pub(super) fn of_thread(&self) -> usize {
-        scratch::bytes::<A>(self.block()) + scratch::bytes::<A>(self.sums())
+        scratch::bytes::<A>(self.left_len()) + scratch::bytes::<A>(self.sums())
     }
 
-    /// Tiles of all products.
-    pub(super) fn tiles(&self) -> usize {
-        self.batch * self.rows.div_ceil(self.tile_rows) * self.columns.div_ceil(self.tile_columns)
+    /// Blocks of all products.
+    pub(super) fn blocks(&self) -> usize {
+        self.batch * self.rows.div_ceil(self.block_rows) * self.columns.div_ceil(self.block_columns)
     }
 
     /// Elements of a strip.
-    pub(super) fn strip(&self) -> usize {
+    pub(super) fn strip_len(&self) -> usize {
         let columns = self.strip_columns.next_multiple_of(self.kernel.columns);
         self.strip_depth.min(self.depth) * columns
     }
 
-    /// Most rows of a block of the left operand.
-    pub(super) fn block_rows(&self) -> usize {
-        (blocks_in_cache(cache::second_level(), size_of::<A>()) * BLOCK_ROWS / self.kernel.rows).max(1)
-            * self.kernel.rows
+    /// Most rows of a left block.
+    pub(super) fn left_rows(&self) -> usize {
+        (most_left_rows(cache::second_level(), size_of::<A>()) / self.kernel.rows).max(1) * self.kernel.rows
     }
 
-    /// Whether the part of the left operand that is packed next is prefetched while a block is multiplied.
+    /// Whether the part of the left operand that is packed next is prefetched while a left block is multiplied.
     pub(super) fn fetches(&self) -> bool {
         let panel = self.kernel.columns * self.part;
-        fits_with_next(cache::second_level(), [self.block(), panel].map(|elements| elements * size_of::<A>()))
+        fits_with_next(cache::second_level(), [self.left_len(), panel].map(|elements| elements * size_of::<A>()))
     }
 
-    /// Elements of a block of the left operand.
-    pub(super) fn block(&self) -> usize {
-        block_len(self.kernel, self.tile_rows.min(self.block_rows()), self.part)
+    /// Elements of a left block.
+    pub(super) fn left_len(&self) -> usize {
+        block_len(self.kernel, self.block_rows.min(self.left_rows()), self.part)
     }
 
-    /// Sums of a tile, if they are converted when written, and not kept.
+    /// Sums of a block, if they are converted when written, and not kept.
     pub(super) fn sums(&self) -> usize {
-        if self.direct || self.kept_sums() > 0 { 0 } else { self.tile_rows * self.tile_columns }
+        if self.direct || self.kept_sums() > 0 { 0 } else { self.block_rows * self.block_columns }
     }
 
-    /// Sums of all tiles of a strip, if they are converted when written and are summed over several strips that all tasks share.
+    /// Sums of all blocks of a strip, if they are converted when written and are summed over several strips that all tasks share.
     pub(super) fn kept_sums(&self) -> usize {
         if self.direct || self.together.is_some() || self.strip_depth >= self.depth {
             return 0;
         }
-        let tiles = self.rows.div_ceil(self.tile_rows) * self.strip_columns.div_ceil(self.tile_columns);
-        tiles * self.tile_rows * self.tile_columns
+        let blocks = self.rows.div_ceil(self.block_rows) * self.strip_columns.div_ceil(self.block_columns);
+        blocks * self.block_rows * self.block_columns
     }
 }
 
@@ -214,22 +221,23 @@ impl<A: Accumulator> Cut<A> {
 mod tests {
     use super::*;
 
-    /// Caches of 256 KiB (Haswell), 512 KiB (Zen 2), 1 MiB (Zen 4 and 5, Skylake) and 2 MiB (Sapphire Rapids), and elements of 4 and 8 bytes.
+    /// Caches of 256 KiB (Haswell), 512 KiB (Zen 2), 1 MiB (Zen 4 and 5, Skylake) and 2 MiB (Sapphire Rapids), and elements of 4 and 8
+    /// bytes.
     #[test]
     fn blocks_fit_in_the_second_level_cache() {
-        for (kibibytes, element, blocks, fetches) in [
-            (256, 4, 1, false),
-            (512, 4, 1, true),
-            (1024, 4, 2, true),
-            (2048, 4, 2, true),
-            (256, 8, 1, false),
-            (1024, 8, 1, true),
-            (2048, 8, 2, true),
+        for (kibibytes, element, rows, fetches) in [
+            (256, 4, 48, false),
+            (512, 4, 48, true),
+            (1024, 4, 96, true),
+            (2048, 4, 96, true),
+            (256, 8, 48, false),
+            (1024, 8, 48, true),
+            (2048, 8, 96, true),
         ] {
             let cache = kibibytes << 10;
-            assert_eq!(blocks_in_cache(cache, element), blocks, "{kibibytes} KiB, {element} bytes");
+            assert_eq!(most_left_rows(cache, element), rows, "{kibibytes} KiB, {element} bytes");
             // A panel of 128 bytes for each position.
-            let bytes = [blocks * BLOCK_ROWS * PART * element, 128 * PART];
+            let bytes = [rows * PART * element, 128 * PART];
             assert_eq!(fits_with_next(cache, bytes), fetches, "{kibibytes} KiB, {element} bytes");
         }
     }

@@ -67,7 +67,7 @@ const NARROW: usize = 4 * PANEL;
 /// An operand that is packed into panels.
 pub(in crate::kernels) trait Operand: Sync {
     /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] rows or columns. `space` is memory to work
-    /// with, of the size given to the cut.
+    /// with, of the size given to the blocking.
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], space: &mut [u32]);
 
     /// The memory from which these elements would be packed.
@@ -142,7 +142,7 @@ pub(in crate::kernels) trait Output: Sync {
 }
 
 /// How a batch of products of matrices of one size is cut into tasks.
-pub(in crate::kernels) struct Cut {
+pub(in crate::kernels) struct UnitBlocking {
     pub(super) unit: Unit,
     batch: usize,
     pub(super) rows: usize,
@@ -160,7 +160,7 @@ pub(in crate::kernels) struct Cut {
     pub(super) before: Option<Side>,
 }
 
-/// The blocks of the products of a cut.
+/// The blocks of the products of a blocking.
 #[derive(Clone, Copy)]
 struct Blocks {
     rows: usize,
@@ -169,7 +169,7 @@ struct Blocks {
     together: usize,
 }
 
-impl Cut {
+impl UnitBlocking {
     /// How `batch` products of `rows` by `depth` and `depth` by `columns` elements are cut, with `per_group` elements in a group.
     pub(in crate::kernels) fn new(
         sizes: Sizes,
@@ -177,9 +177,9 @@ impl Cut {
         batch: usize,
         [rows, columns, depth]: [usize; 3],
         per_group: usize,
-    ) -> Cut {
+    ) -> UnitBlocking {
         let groups = depth.div_ceil(per_group);
-        Cut {
+        UnitBlocking {
             unit,
             batch,
             rows,
@@ -195,19 +195,19 @@ impl Cut {
     }
 
     /// The same, with this many words to work with for packing.
-    pub(in crate::kernels) fn with_space(self, space: usize) -> Cut {
-        Cut { space, ..self }
+    pub(in crate::kernels) fn with_space(self, space: usize) -> UnitBlocking {
+        UnitBlocking { space, ..self }
     }
 
     /// The same, with an operand that is packed before all products. Blocks are cut so that the other operand is packed as seldom as
     /// possible.
-    pub(in crate::kernels) fn with_packed(self, before: Option<Side>) -> Cut {
-        Cut { before, ..self }
+    pub(in crate::kernels) fn with_packed(self, before: Option<Side>) -> UnitBlocking {
+        UnitBlocking { before, ..self }
     }
 
     /// The blocks for this many threads.
     fn blocks(&self, threads: usize) -> Blocks {
-        let Cut { sizes, batch, rows, columns, depth, .. } = *self;
+        let UnitBlocking { sizes, batch, rows, columns, depth, .. } = *self;
         let most_columns = if self.part < self.groups { sizes.columns } else { sizes.columns_of_one_part };
         let (mut block_rows, mut block_columns) = (even(rows, sizes.rows, PANEL), even(columns, most_columns, PANEL));
         // Whole panels are packed and multiplied, even if the operand has fewer rows.
@@ -312,7 +312,7 @@ impl Cut {
                 for (j, columns) in pieces(columns, PANEL).enumerate() {
                     let panel = &strip[j * right_len..][..right_len];
                     for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
-                        // There are `Cut::sums` squares. With fewer, results would be missing, so that the number is checked.
+                        // There are `UnitBlocking::sums` squares. With fewer, results would be missing, so that the number is checked.
                         if let Some(next) = squares.get(square + 1).filter(|_| groups.start > 0) {
                             next.as_chunks::<{ CACHE_LINE / 4 }>()
                                 .0
@@ -419,8 +419,8 @@ mod tests {
     fn products_of_few_rows_are_cut_by_the_panels_that_they_pack() {
         for unit in Unit::all(Kind::Bf16) {
             let tasks = |shape: [usize; 3]| {
-                let cut = Cut::new(Sizes::of(Kind::Bf16), unit, 1, shape, 32);
-                let blocks = cut.blocks(4);
+                let blocking = UnitBlocking::new(Sizes::of(Kind::Bf16), unit, 1, shape, 32);
+                let blocks = blocking.blocks(4);
                 (shape[0].div_ceil(blocks.rows) * shape[1].div_ceil(blocks.columns)).div_ceil(blocks.together)
             };
             assert!(tasks([2, 4096, 4096]) >= 4 * TASKS / if unit.is_matrix_unit() { 1 } else { 2 });
