@@ -57,7 +57,7 @@ mod transpose;
 use std::marker::PhantomData;
 
 use offsets::OffsetsKernel;
-pub(crate) use offsets::{MOST_GROUPS, MOST_ROWS, Rows};
+pub(crate) use offsets::{MOST_ROWS, MOST_RUNS, RowRuns};
 pub(crate) use pack::{Side, Strided, pack};
 pub(crate) use part::{Part, Split};
 use remat_ir::DType;
@@ -343,16 +343,16 @@ impl Session {
     #[inline]
     pub(crate) unsafe fn multiply_at_offsets(
         &self,
-        rows: Rows,
+        rows: RowRuns,
         left: *const u32,
         offsets: &[u32],
         right: &[u32],
         sums: &mut [u32],
         adds: bool,
     ) {
-        let (count, wide) = (rows.groups * rows.rows, right.len() == offsets.len() * PANEL);
+        let (count, wide) = (rows.runs * rows.rows_per_run, right.len() == offsets.len() * PANEL);
         assert!(wide || right.len() * 2 == offsets.len() * PANEL);
-        assert!(rows.groups <= MOST_GROUPS && count <= MOST_ROWS && count * PANEL <= sums.len());
+        assert!(rows.runs <= MOST_RUNS && count <= MOST_ROWS && count * PANEL <= sums.len());
         let kernel = self.unit.at_offsets.expect("a unit that reads at offsets");
         // SAFETY: the panel has these rows and there are enough sums (checked), which are borrowed mutably; the left operand is as the
         // caller promises, and the unit was found.

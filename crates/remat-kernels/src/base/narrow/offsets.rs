@@ -1,7 +1,7 @@
 //! Products whose left operand is read in place, word by word: its rows are neighbours, and the words to sum are at offsets from each row.
 //!
 //! A row of a tile broadcasts one word of the left operand to all columns of a panel. So the word may be anywhere, and no lane is lost to
-//! rows that are too short for a vector. A tile has up to [`MOST_ROWS`] rows, in groups of neighbours, with two vectors of sums for each
+//! rows that are too short for a vector. A tile has up to [`MOST_ROWS`] rows, in runs of neighbours, with two vectors of sums for each
 //! row: as many as the registers of AVX-512 hold.
 
 // Micro-kernels are functions on pointers.
@@ -16,21 +16,21 @@ use super::PANEL;
 /// Most rows of a tile.
 pub(crate) const MOST_ROWS: usize = 14;
 
-/// Most groups of rows of a tile.
-pub(crate) const MOST_GROUPS: usize = 4;
+/// Most runs of neighbouring rows of a tile.
+pub(crate) const MOST_RUNS: usize = 4;
 
-/// The rows of a tile.
+/// The rows of a tile: runs of neighbouring rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
-    /// The number of groups of neighbouring rows, at most [`MOST_GROUPS`], and the rows of each; at most [`MOST_ROWS`] in all.
-    pub(crate) groups: usize,
-    pub(crate) rows: usize,
-    /// Words from the first row of a group to the first row of the next.
+pub(crate) struct RowRuns {
+    /// The number of runs, at most [`MOST_RUNS`], and the rows of each; at most [`MOST_ROWS`] in all.
+    pub(crate) runs: usize,
+    pub(crate) rows_per_run: usize,
+    /// Words from the first row of a run to the first row of the next.
     #[cfg_attr(
         not(any(test, target_arch = "x86_64")),
         allow(dead_code, reason = "only x86-64 has such micro-kernels so far")
     )]
-    pub(crate) apart: usize,
+    pub(crate) stride: usize,
 }
 
 /// For each row, adds the products of the words at `offsets` from it with the rows of a right panel, which has a row for each offset, of 32
@@ -38,10 +38,17 @@ pub(crate) struct Rows {
 ///
 /// # Safety
 /// The left operand is valid for reading the words at all offsets from all rows, the right one for reading its rows, and the sums for
-/// reading and writing the rows of all groups, which no other thread accesses. The numbers of rows and groups are within the bounds of
-/// [`Rows`]. The CPU has the instructions.
-pub(super) type OffsetsKernel =
-    unsafe fn(rows: Rows, left: *const u32, offsets: &[u32], right: *const u32, wide: bool, sums: *mut u32, adds: bool);
+/// reading and writing the rows of all runs, which no other thread accesses. The numbers of rows and runs are within the bounds of
+/// [`RowRuns`]. The CPU has the instructions.
+pub(super) type OffsetsKernel = unsafe fn(
+    rows: RowRuns,
+    left: *const u32,
+    offsets: &[u32],
+    right: *const u32,
+    wide: bool,
+    sums: *mut u32,
+    adds: bool,
+);
 
 /// How many rows ahead the panel is prefetched into the first-level cache.
 #[cfg(target_arch = "x86_64")]
@@ -54,7 +61,7 @@ const AHEAD: usize = 8;
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(super) unsafe fn avx512(
-    rows: Rows,
+    rows: RowRuns,
     left: *const u32,
     offsets: &[u32],
     right: *const u32,
@@ -63,11 +70,11 @@ pub(super) unsafe fn avx512(
     adds: bool,
 ) {
     macro_rules! tiles {
-        ($($groups:literal: $($rows:literal)*;)*) => {
-            match (rows.groups, rows.rows) {
+        ($($runs:literal: $($rows:literal)*;)*) => {
+            match (rows.runs, rows.rows_per_run) {
                 $($(
-                    ($groups, $rows) if wide => tile::<$groups, $rows, 2>(left, rows.apart, offsets, right, sums, adds),
-                    ($groups, $rows) => tile::<$groups, $rows, 1>(left, rows.apart, offsets, right, sums, adds),
+                    ($runs, $rows) if wide => tile::<$runs, $rows, 2>(left, rows.stride, offsets, right, sums, adds),
+                    ($runs, $rows) => tile::<$runs, $rows, 1>(left, rows.stride, offsets, right, sums, adds),
                 )*)*
                 _ => unreachable!("a tile of too many rows"),
             }
@@ -77,7 +84,7 @@ pub(super) unsafe fn avx512(
     unsafe { tiles!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14; 2: 1 2 3 4 5 6 7; 3: 1 2 3 4; 4: 1 2 3;) }
 }
 
-/// A tile of `G` groups of `R` rows, and `N` vectors of columns.
+/// A tile of `G` runs of `R` rows, and `N` vectors of columns.
 ///
 /// # Safety
 /// As [`avx512`].
@@ -85,7 +92,7 @@ pub(super) unsafe fn avx512(
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn tile<const G: usize, const R: usize, const N: usize>(
     left: *const u32,
-    apart: usize,
+    stride: usize,
     offsets: &[u32],
     mut right: *const u32,
     sums: *mut u32,
@@ -108,15 +115,15 @@ unsafe fn tile<const G: usize, const R: usize, const N: usize>(
                 _mm_prefetch::<_MM_HINT_T0>(right.wrapping_add((AHEAD * N + j) * 16).cast());
             }
             let mut from = left.add(at as usize);
-            for of_group in &mut all {
-                for (i, of_row) in of_group.iter_mut().enumerate() {
+            for of_run in &mut all {
+                for (i, of_row) in of_run.iter_mut().enumerate() {
                     let row = _mm512_set1_epi32(from.add(i).read() as i32);
                     for (x, &column) in of_row.iter_mut().zip(&columns) {
                         let [row, column] = [row, column].map(|x| std::mem::transmute::<__m512i, __m512bh>(x));
                         *x = _mm512_dpbf16_ps(*x, row, column);
                     }
                 }
-                from = from.wrapping_add(apart);
+                from = from.wrapping_add(stride);
             }
             right = right.add(16 * N);
         }
@@ -134,7 +141,7 @@ unsafe fn tile<const G: usize, const R: usize, const N: usize>(
 /// As of every such micro-kernel.
 #[cfg(test)]
 pub(super) unsafe fn plain(
-    rows: Rows,
+    rows: RowRuns,
     left: *const u32,
     offsets: &[u32],
     right: *const u32,
@@ -143,14 +150,14 @@ pub(super) unsafe fn plain(
     adds: bool,
 ) {
     let width = if wide { PANEL } else { PANEL / 2 };
-    for (group, row, column) in
-        (0..rows.groups).flat_map(|g| (0..rows.rows).flat_map(move |i| (0..width).map(move |j| (g, i, j))))
+    for (run, row, column) in
+        (0..rows.runs).flat_map(|g| (0..rows.rows_per_run).flat_map(move |i| (0..width).map(move |j| (g, i, j))))
     {
         // SAFETY: these are words of the operands and of the sums, as the caller promises.
         unsafe {
-            let to = sums.add((group * rows.rows + row) * PANEL + column);
+            let to = sums.add((run * rows.rows_per_run + row) * PANEL + column);
             let mut sum = if adds { f32::from_bits(to.read()) } else { 0.0 };
-            let left = left.add(group * rows.apart + row);
+            let left = left.add(run * rows.stride + row);
             // Counted by hand: without optimisation an iterator takes many times as long.
             let mut k = 0;
             while k < offsets.len() {

@@ -20,7 +20,7 @@ use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Strided, 
 use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::narrow::{self, Memory, Panels, Sizes, UnitBlocking, kind};
+use crate::kernels::matmul::narrow::{self, Panels, Sizes, ToPrefetch, UnitBlocking, kind};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
@@ -192,10 +192,10 @@ impl<N: Part + Scalar> narrow::Operand for Operand<'_, &[N]> {
         }
     }
 
-    fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory {
+    fn to_prefetch(&self, free: &Range<usize>, depth: &Range<usize>) -> ToPrefetch {
         match self.strided(free, depth) {
-            Some(from) => Memory::of(&from, free.len(), depth.len()),
-            None => Memory::NONE,
+            Some(from) => ToPrefetch::of(&from, free.len(), depth.len()),
+            None => ToPrefetch::NONE,
         }
     }
 }

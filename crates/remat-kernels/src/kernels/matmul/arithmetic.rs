@@ -3,7 +3,7 @@
 use remat_ir::{DType, Element, bf16, f16};
 
 use super::lanes::{LANES, Loops};
-use super::{add_up, half};
+use super::{horizontal_sums, widen_f16};
 use crate::base::product::Accumulator;
 use crate::number::Number;
 
@@ -62,7 +62,7 @@ impl Load for f16 {
     #[inline(always)]
     unsafe fn load_all<const N: usize, const VECTOR: usize>(from: *const f16) -> [f32; N] {
         // SAFETY: as the caller promises.
-        unsafe { half::widened::<N, VECTOR>(from) }
+        unsafe { widen_f16::widened::<N, VECTOR>(from) }
     }
 }
 
@@ -107,7 +107,7 @@ macro_rules! float {
             $(
                 #[inline(always)]
                 fn add_up<const VECTOR: usize>(sums: &[[$type; LANES]; LANES]) -> [$type; LANES] {
-                    add_up::$add_up::<VECTOR>(sums)
+                    horizontal_sums::$add_up::<VECTOR>(sums)
                 }
             )?
         }

@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use super::blocking::Blocking;
-use super::narrow::Memory;
+use super::narrow::ToPrefetch;
 use super::operands::{Left, LeftBlock, Output, Right};
 use crate::base::pieces::{piece, pieces};
 use crate::base::product::{self, Accumulator, CALLS_PER_PANEL, MicroKernel, POSITIONS_PER_LINE, Prefetch};
@@ -211,7 +211,7 @@ impl<A: Accumulator> Blocking<A> {
         strip: &Strip<'_, A>,
         [left_rows, rows, next]: [&Range<usize>; 3],
         depth: &Range<usize>,
-    ) -> ToFetch<A> {
+    ) -> BlockPrefetch<A> {
         let first = |rows: &Range<usize>| rows.start..rows.end.min(rows.start + self.rows_of_left_blocks(rows.len()));
         let part = |from: usize| from..strip.depth.end.min(from + self.part);
         let (rows, depth) = if depth.end < strip.depth.end {
@@ -221,17 +221,18 @@ impl<A: Accumulator> Blocking<A> {
         } else {
             (first(next), part(strip.depth.start))
         };
-        let memory = if self.fetches() && !rows.is_empty() { left.memory(&rows, &depth) } else { Memory::NONE };
-        ToFetch { panel: strip.elements.as_ptr(), memory, calls: 0 }
+        let packed_next =
+            if self.fetches() && !rows.is_empty() { left.to_prefetch(&rows, &depth) } else { ToPrefetch::NONE };
+        BlockPrefetch { panel: strip.elements.as_ptr(), packed_next, calls: 0 }
     }
 }
 
 /// The memory to prefetch while a left block is multiplied.
-struct ToFetch<A> {
+struct BlockPrefetch<A> {
     /// The panel that is multiplied next.
     panel: *const A,
     /// The memory that is packed next.
-    memory: Memory,
+    packed_next: ToPrefetch,
     /// Calls that have fetched some of it.
     calls: usize,
 }
@@ -251,7 +252,7 @@ unsafe fn multiply_panel<A: Accumulator>(
     kernel: &MicroKernel<A>,
     [rows, columns, depth]: [usize; 3],
     left: &LeftBlock<'_, A>,
-    (right, ahead): (RightPanel<'_, A>, &mut ToFetch<A>),
+    (right, ahead): (RightPanel<'_, A>, &mut BlockPrefetch<A>),
     (out, stride): (*mut A, usize),
     adds: bool,
 ) {
@@ -280,7 +281,7 @@ unsafe fn multiply_panel<A: Accumulator>(
             let (left, out) = (left.add(panel * step), (out.add(i * stride), stride));
             if are_packed && columns >= kernel.min_columns {
                 let part = ahead.panel.wrapping_add(panel % CALLS_PER_PANEL * width * depth / CALLS_PER_PANEL);
-                let lines = ahead.memory.lines(ahead.calls, depth.div_ceil(POSITIONS_PER_LINE));
+                let lines = ahead.packed_next.lines(ahead.calls, depth.div_ceil(POSITIONS_PER_LINE));
                 ahead.calls += 1;
                 // After the last line, a line that is read anyway.
                 let (lines, stride) = lines.unwrap_or((left.cast(), 0));

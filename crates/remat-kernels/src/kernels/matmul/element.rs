@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use remat_ir::{ConvertElementType, DType, Prim, bf16};
 
-use super::half;
+use super::widen_f16;
 use crate::base::product::Accumulator;
 use crate::interface::Source;
 use crate::interface::with_word;
@@ -47,7 +47,7 @@ impl<A: Accumulator> Reader<A> {
         Reader {
             dtype,
             gather: tile::strided(dtype.size()),
-            load: half::load(dtype),
+            load: widen_f16::load(dtype),
             convert: needed.then(|| tile::elementwise(&Prim::from(convert), &[dtype])).flatten(),
             number: PhantomData,
         }
@@ -95,7 +95,7 @@ impl<A: Accumulator> Elements<'_, A> {
     }
 
     /// The elements, if they are bf16 and the numbers are real.
-    pub(in super::super) fn halves(&self) -> Option<&[bf16]> {
+    pub(in super::super) fn bf16(&self) -> Option<&[bf16]> {
         match self {
             Elements::Other { source, reader, .. } if reader.dtype == DType::Bf16 && A::DTYPE.is_float() => {
                 Some(source.slice())
@@ -114,9 +114,9 @@ impl<A: Accumulator> Elements<'_, A> {
                     *to = from[(start + i as isize * stride) as usize];
                 }
             }
-            Elements::Other { source, len, reader } => match self.halves() {
-                Some(halves) if stride == 1 => widen(&halves[start as usize..][..to.len()], to),
-                Some(halves) if stride == -1 => widen_backwards(&halves[..=start as usize], to),
+            Elements::Other { source, len, reader } => match self.bf16() {
+                Some(from) if stride == 1 => widen(&from[start as usize..][..to.len()], to),
+                Some(from) if stride == -1 => widen_backwards(&from[..=start as usize], to),
                 _ => reader.convert(source, len, start, stride, to),
             },
         }

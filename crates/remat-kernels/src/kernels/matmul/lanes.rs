@@ -11,7 +11,7 @@
 use remat_ir::{DType, bf16, f16};
 
 use super::arithmetic::{self, Factor, Load};
-use super::short::{self, Rows};
+use super::short::{self, DotRowsFn};
 use crate::base::product::Accumulator;
 use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefetch_far};
 
@@ -67,7 +67,7 @@ pub(super) struct Loops<F> {
     /// See [`columns_at`].
     columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
     /// The loops for a short contracted axis.
-    pub(super) short: Rows<F>,
+    pub(super) short: DotRowsFn<F>,
     size: usize,
 }
 
@@ -86,7 +86,7 @@ impl<F: Factor> Loops<F> {
     pub(super) fn of<D: Load<Number = F>>() -> Loops<F> {
         let loops = |rows, columns, vector: usize| {
             let together = std::array::from_fn(|group| rows_together::<F>(group, vector));
-            Loops { rows, together, columns, short: short::rows::<D>(Level::best()), size: size_of::<D>() }
+            Loops { rows, together, columns, short: short::dot_rows::<D>(Level::best()), size: size_of::<D>() }
         };
         match Level::best().instructions() {
             #[cfg(target_arch = "x86_64")]

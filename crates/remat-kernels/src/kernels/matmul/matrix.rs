@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::element::Elements;
-use super::narrow::Memory;
+use super::narrow::ToPrefetch;
 use super::operands::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::pack::{RowsToPanels, copy_rows, pack_transposed, transpose_rows, widen_rows};
 use crate::base::product::{self, Accumulator, MicroKernel};
@@ -179,7 +179,7 @@ impl<A: Accumulator> Matrix<'_, A> {
     /// Copies a part whose neighbours in memory are neighbours along the free dimensions to panels, row by row. Returns false if elements
     /// must be converted, or the strides are not the same everywhere.
     fn copy_rows(&self, free: &Range<usize>, depth: &Range<usize>, shape: RowsToPanels, to: &mut [A]) -> bool {
-        match (self.strides(free, depth), self.elements.numbers(), self.elements.halves()) {
+        match (self.strides(free, depth), self.elements.numbers(), self.elements.bf16()) {
             (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, shape, to),
             (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, shape, to),
             _ => return false,
@@ -241,15 +241,15 @@ impl<A: Accumulator> Left<A> for Matrix<'_, A> {
         }))
     }
 
-    fn memory(&self, rows: &Range<usize>, depth: &Range<usize>) -> Memory {
-        let Some(Location { first, strides }) = self.locate(rows, depth) else { return Memory::NONE };
+    fn to_prefetch(&self, rows: &Range<usize>, depth: &Range<usize>) -> ToPrefetch {
+        let Some(Location { first, strides }) = self.locate(rows, depth) else { return ToPrefetch::NONE };
         let size = self.elements.bytes().2;
         let (count, stride, len) = match strides {
             [row, 1] => (rows.len(), row, depth.len()),
             [1, column] => (depth.len(), column, rows.len()),
-            _ => return Memory::NONE,
+            _ => return ToPrefetch::NONE,
         };
-        Memory { first, rows: count, stride: (stride * size) as isize, bytes: len * size }
+        ToPrefetch { first, rows: count, stride: (stride * size) as isize, bytes: len * size }
     }
 }
 

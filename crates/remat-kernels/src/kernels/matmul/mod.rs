@@ -9,12 +9,11 @@
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
-mod add_up;
 mod arithmetic;
 mod blocked;
 mod blocking;
 mod element;
-mod half;
+mod horizontal_sums;
 mod lanes;
 mod matrix;
 pub(super) mod narrow;
@@ -24,6 +23,7 @@ mod packed_left;
 mod short;
 mod small;
 mod thin;
+mod widen_f16;
 
 #[cfg(test)]
 mod tests;

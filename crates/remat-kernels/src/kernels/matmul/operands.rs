@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::narrow::Memory;
+use super::narrow::ToPrefetch;
 use crate::base::pieces::pieces;
 use crate::base::product::{self, Accumulator, MicroKernel};
 
@@ -30,8 +30,8 @@ pub(in super::super) trait Left<A: Accumulator>: Sync {
     ) -> LeftBlock<'a, A>;
 
     /// The memory from which a block is packed, to be prefetched, if that is worth it.
-    fn memory(&self, _rows: &Range<usize>, _depth: &Range<usize>) -> Memory {
-        Memory::NONE
+    fn to_prefetch(&self, _rows: &Range<usize>, _depth: &Range<usize>) -> ToPrefetch {
+        ToPrefetch::NONE
     }
 }
 

@@ -39,10 +39,10 @@ pub(super) struct To<F> {
 /// # Safety
 /// The rows are valid for reading `len` elements, those of the matrix of the dtype of the function, and the sums for writing. The CPU has
 /// the instructions.
-pub(super) type Rows<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
+pub(super) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
 
 /// The function for rows of elements, with the instructions of a level.
-pub(super) fn rows<D: Load>(level: Level) -> Rows<D::Number> {
+pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 => x86::avx512::rows::<D>,
@@ -74,7 +74,7 @@ pub(in super::super) fn dots<T: Element>(
             let matrix = Run { first: matrix.as_ptr().cast(), stride: len, rows: count };
             let to = To { first: to.as_mut_ptr().cast(), strides: [1, stride] };
             // SAFETY: the slices are long enough (checked), the numbers have this dtype, and the function is for this CPU.
-            unsafe { rows::<$type>(Level::best())(x, matrix, len, to) }
+            unsafe { dot_rows::<$type>(Level::best())(x, matrix, len, to) }
         }};
     }
     match T::DTYPE {
@@ -127,7 +127,7 @@ const fn together<F>(group: usize, vector: usize) -> usize {
     if rows == 0 { 1 } else { rows }
 }
 
-/// See [`Rows`].
+/// See [`DotRowsFn`].
 ///
 /// # Safety
 /// As there.

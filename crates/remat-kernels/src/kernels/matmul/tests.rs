@@ -395,7 +395,7 @@ fn sums_of_short_rows_are_those_of_every_level() {
                     let y = short::Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
                     let to = short::To { first: sums.as_mut_ptr(), strides };
                     // SAFETY: the operands and the sums have these rows, and the CPU has the instructions.
-                    unsafe { short::rows::<f32>(level)(x, y, len, to) };
+                    unsafe { short::dot_rows::<f32>(level)(x, y, len, to) };
                     for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
                         let pairs =
                             (0..len).map(|l| (f64::from(thin[i * depth + l]), f64::from(matrix[j * depth + l])));

@@ -280,7 +280,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
                 unsafe { (loops.short)(x.0, rows, x.1, to) }
             }
             _ => {
-                let (most, by_rows) = (copied(x.1), short::rows::<F>(Level::best()));
+                let (most, by_rows) = (copied(x.1), short::dot_rows::<F>(Level::best()));
                 let (block, space) = block.split_at_mut(most * x.1);
                 for piece in pieces(columns, most) {
                     matrix.read_rows(piece.clone(), part.clone(), space, block);

@@ -29,7 +29,7 @@ use super::direct::Along;
 use super::output::StridedSums;
 use super::polyphase::{self, phases};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{Kind, PANEL, Rows as TileRows, Sums, Unit};
+use crate::base::narrow::{Kind, PANEL, RowRuns, Sums, Unit};
 use crate::base::pieces::{piece, pieces};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter, TASK_BYTES};
@@ -205,7 +205,7 @@ impl PairsKernel {
             for (image, y) in images.clone().flat_map(|image| (0..count).step_by(groups).map(move |y| (image, y))) {
                 let groups = groups.min(count - y);
                 for x in (0..columns).step_by(height) {
-                    let tile = TileRows { groups, rows: height.min(columns - x), apart: pitch };
+                    let tile = RowRuns { runs: groups, rows_per_run: height.min(columns - x), stride: pitch };
                     let left = bands[image * len + (rows.start + y) * pitch + x..].as_ptr();
                     let sums = &mut sums[(position + x) * PANEL..];
                     let adds = adds || part.start > 0;

@@ -6,7 +6,7 @@ use super::super::direct::Along;
 use super::band::Band;
 use super::weights::Weights;
 use super::{Problem, Sizes};
-use crate::base::narrow::{MOST_GROUPS, MOST_ROWS, PANEL};
+use crate::base::narrow::{MOST_ROWS, MOST_RUNS, PANEL};
 use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::base::strided::Rows;
@@ -123,7 +123,7 @@ impl Phase {
     /// groups.
     pub(super) fn tile(&self, rows: usize) -> [usize; 2] {
         match self.rows_and_columns(rows) {
-            [rows, few] if 2 * few <= MOST_ROWS => [even(rows, (MOST_ROWS / few).min(MOST_GROUPS), 1), few],
+            [rows, few] if 2 * few <= MOST_ROWS => [even(rows, (MOST_ROWS / few).min(MOST_RUNS), 1), few],
             [_, many] => [1, even(many, MOST_ROWS, 1)],
         }
     }

@@ -71,12 +71,12 @@ pub(in crate::kernels) trait Operand: Sync {
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], space: &mut [u32]);
 
     /// The memory from which these elements would be packed.
-    fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory;
+    fn to_prefetch(&self, free: &Range<usize>, depth: &Range<usize>) -> ToPrefetch;
 }
 
 /// Rows of bytes, which are prefetched.
 #[derive(Clone, Copy)]
-pub(in crate::kernels) struct Memory {
+pub(in crate::kernels) struct ToPrefetch {
     /// The first byte. Nothing is read through this pointer, which may be invalid.
     pub(in crate::kernels) first: *const u8,
     pub(in crate::kernels) rows: usize,
@@ -86,19 +86,20 @@ pub(in crate::kernels) struct Memory {
     pub(in crate::kernels) bytes: usize,
 }
 
-impl Memory {
+impl ToPrefetch {
     /// No memory.
-    pub(in crate::kernels) const NONE: Memory = Memory { first: std::ptr::null(), rows: 0, stride: 0, bytes: 0 };
+    pub(in crate::kernels) const NONE: ToPrefetch =
+        ToPrefetch { first: std::ptr::null(), rows: 0, stride: 0, bytes: 0 };
 
     /// The rows of a part of an operand; none if its elements are not neighbours.
-    pub(in crate::kernels) fn of<N>(from: &Strided<'_, N>, free: usize, depth: usize) -> Memory {
+    pub(in crate::kernels) fn of<N>(from: &Strided<'_, N>, free: usize, depth: usize) -> ToPrefetch {
         let (rows, stride, len) = match (from.free, from.contracted) {
             (row, 1) => (free, row, depth),
             (1, column) => (depth, column, free),
-            _ => return Memory::NONE,
+            _ => return ToPrefetch::NONE,
         };
         let (first, size) = (from.elements.as_ptr().wrapping_offset(from.start).cast(), size_of::<N>());
-        Memory { first, rows, stride: stride * size as isize, bytes: len * size }
+        ToPrefetch { first, rows, stride: stride * size as isize, bytes: len * size }
     }
 
     /// What call `i` of a micro-kernel for this many groups prefetches, if anything is left. Calls go down columns of [`Prefetch::BYTES`].
@@ -306,8 +307,8 @@ impl UnitBlocking {
                 let next = if is_last { first } else { columns.end };
                 let next = next..end.min(next + STRIP * PANEL);
                 let next_depth = if is_last { &next_part } else { &depth };
-                let next_rows = if is_last { left.memory(&rows, next_depth) } else { Memory::NONE };
-                let next_strip = right.memory(&next, next_depth);
+                let next_rows = if is_last { left.to_prefetch(&rows, next_depth) } else { ToPrefetch::NONE };
+                let next_strip = right.to_prefetch(&next, next_depth);
                 let mut calls = 0;
                 for (j, columns) in pieces(columns, PANEL).enumerate() {
                     let panel = &strip[j * right_len..][..right_len];
@@ -371,7 +372,7 @@ mod tests {
     fn what_is_fetched_ahead_is_each_row_once() {
         let bytes = vec![0u8; 70 * 1000];
         for (rows, len) in [(70, 600), (64, 256), (1, 1), (5, 1000), (0, 600), (7, 0)] {
-            let memory = Memory { first: bytes.as_ptr(), rows, stride: 1000, bytes: len };
+            let memory = ToPrefetch { first: bytes.as_ptr(), rows, stride: 1000, bytes: len };
             for groups in [1, 4, 16] {
                 let mut fetched = Vec::new();
                 for i in 0..memory.calls(groups) {
@@ -393,7 +394,7 @@ mod tests {
     fn lines_are_fetched_once() {
         let bytes = vec![0u8; 70 * 1024];
         for (rows, len) in [(70, 600), (64, 256), (1, 1), (5, 1024), (0, 600), (7, 0), (70, 64)] {
-            let memory = Memory { first: bytes.as_ptr(), rows, stride: 1024, bytes: len };
+            let memory = ToPrefetch { first: bytes.as_ptr(), rows, stride: 1024, bytes: len };
             for lines in [0, 1, 4, 32] {
                 let mut fetched = Vec::new();
                 for (first, stride) in (0..).map_while(|i| memory.lines(i, lines)) {

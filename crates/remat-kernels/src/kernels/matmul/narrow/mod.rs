@@ -29,7 +29,7 @@ use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
 #[cfg(test)]
 pub(in crate::kernels) use blocking::SMALL;
-pub(in crate::kernels) use blocking::{Memory, Operand, Output, Sizes, UnitBlocking};
+pub(in crate::kernels) use blocking::{Operand, Output, Sizes, ToPrefetch, UnitBlocking};
 pub(in crate::kernels) use packed::Panels;
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
@@ -204,14 +204,14 @@ impl<N: Part> Operand for Matrix<'_, N> {
         }
     }
 
-    fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory {
+    fn to_prefetch(&self, free: &Range<usize>, depth: &Range<usize>) -> ToPrefetch {
         let (Some((free_start, row)), Some((start, column))) = (run(self.free, free), run(self.contracted, depth))
         else {
-            return Memory::NONE;
+            return ToPrefetch::NONE;
         };
         let start = self.start + free_start + start;
         let from = Strided { elements: self.elements, start, free: row, contracted: column };
-        Memory::of(&from, free.len(), depth.len())
+        ToPrefetch::of(&from, free.len(), depth.len())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::blocking::{Memory, Operand, STRIP, UnitBlocking};
+use super::blocking::{Operand, STRIP, ToPrefetch, UnitBlocking};
 use crate::base::narrow::{PANEL, Side};
 use crate::base::pieces::piece;
 use crate::threads::Threads;
@@ -42,10 +42,10 @@ impl<O: Operand> Panels<'_, O> {
     }
 
     /// The memory from which a block packs.
-    pub(super) fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory {
+    pub(super) fn to_prefetch(&self, free: &Range<usize>, depth: &Range<usize>) -> ToPrefetch {
         match self {
-            Panels::Of(operand) => operand.memory(free, depth),
-            Panels::Packed(_) => Memory::NONE,
+            Panels::Of(operand) => operand.to_prefetch(free, depth),
+            Panels::Packed(_) => ToPrefetch::NONE,
         }
     }
 }
