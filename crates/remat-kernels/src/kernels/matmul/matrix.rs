@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use super::blocked::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::element::Elements;
 use super::narrow::ToPrefetch;
-use super::operands::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::pack::{RowsToPanels, copy_rows, pack_transposed, transpose_rows, widen_rows};
 use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::base::strided::Rows;

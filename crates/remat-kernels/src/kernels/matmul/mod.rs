@@ -9,18 +9,11 @@
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
-mod arithmetic;
 mod blocked;
-mod blocking;
 mod element;
-mod horizontal_sums;
-mod lanes;
 mod matrix;
 pub(super) mod narrow;
-mod operands;
 mod pack;
-mod packed_left;
-mod short;
 mod small;
 mod thin;
 mod widen_f16;
@@ -32,16 +25,16 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
-use arithmetic::{Factor, Sum};
-pub(super) use blocking::{Blocking, MANY, SHARED, even};
+pub(super) use blocked::{
+    Blocking, Left, LeftBlock, MANY, Output, Right, SHARED, block_stride, even, for_each_panel, pack_panels,
+};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
-pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
 pub(super) use pack::{pack_transposed, transpose_rows};
-pub(super) use short::dots;
 use small::{SmallKernel, is_small};
-use thin::{ThinKernel, is_thin};
+pub(super) use thin::dots;
+use thin::{Factor, Sum, ThinKernel, is_thin};
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::blocking::PART;
+use super::blocked::PART;
 use super::element::Writer;
 use super::matrix::is_contiguous_along_free;
 use super::{Dot, Side};

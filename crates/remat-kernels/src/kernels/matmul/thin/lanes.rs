@@ -32,7 +32,7 @@ const ROWS: usize = 8;
 
 /// Rows of numbers.
 #[derive(Clone, Copy)]
-pub(super) struct Thin<'a, F> {
+pub(in crate::kernels::matmul) struct Thin<'a, F> {
     /// The first number of the first row.
     pub(super) numbers: &'a [F],
     pub(super) rows: usize,
@@ -44,7 +44,7 @@ pub(super) struct Thin<'a, F> {
 
 /// A part of a matrix whose elements are neighbours along one axis.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(in crate::kernels::matmul) struct Part {
     pub(super) first: *const u8,
     /// Elements from one row, or column, to the next.
     pub(super) stride: usize,
@@ -53,7 +53,7 @@ pub(super) struct Part {
 }
 
 /// The loops over a matrix of one dtype, compiled for this CPU.
-pub(super) struct Loops<F> {
+pub(in crate::kernels::matmul) struct Loops<F> {
     /// See [`rows_at`].
     rows: unsafe fn(
         x: (*const F, usize, usize),

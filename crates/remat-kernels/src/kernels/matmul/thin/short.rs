@@ -20,7 +20,7 @@ const TILE: usize = LANES;
 
 /// Rows of a part of a matrix, or of a thin operand: the first element, the stride of rows, and their number.
 #[derive(Clone, Copy)]
-pub(super) struct Run<T> {
+pub(in crate::kernels::matmul) struct Run<T> {
     pub(super) first: *const T,
     pub(super) stride: usize,
     pub(super) rows: usize,
@@ -28,7 +28,7 @@ pub(super) struct Run<T> {
 
 /// Where sums are written: the first sum, and the strides along the rows of the thin operand and of the matrix.
 #[derive(Clone, Copy)]
-pub(super) struct To<F> {
+pub(in crate::kernels::matmul) struct To<F> {
     pub(super) first: *mut F,
     pub(super) strides: [usize; 2],
 }
@@ -39,7 +39,7 @@ pub(super) struct To<F> {
 /// # Safety
 /// The rows are valid for reading `len` elements, those of the matrix of the dtype of the function, and the sums for writing. The CPU has
 /// the instructions.
-pub(super) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
+pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
 
 /// The function for rows of elements, with the instructions of a level.
 pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
@@ -57,7 +57,7 @@ pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
 ///
 /// # Panics
 /// If there are fewer numbers, or they are not f32 or f64.
-pub(in super::super) fn dots<T: Element>(
+pub(in crate::kernels) fn dots<T: Element>(
     matrix: &[T],
     x: &[T],
     [count, thin, len]: [usize; 3],
@@ -271,6 +271,57 @@ unsafe fn lanes_of<D: Load, const M: usize, const N: usize, const R: usize, cons
     for m in 0..M {
         for n in 0..R {
             to[m * N + from + n] = sums[m][n];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every level computes the same sums of rows as plain loops, for every rest, and rows without NaN or infinity are not changed by
+    /// others.
+    #[test]
+    fn sums_of_short_rows_are_those_of_every_level() {
+        let (depth, count) = (100, 37);
+        let number = |i: usize| ((i * 7919 % 1009) as f32 - 504.0) / 256.0;
+        let matrix: Vec<f32> = (0..count * depth)
+            .map(|i| {
+                if i == 5 * depth + 3 {
+                    f32::NAN
+                } else if i == 9 * depth + 40 {
+                    f32::INFINITY
+                } else {
+                    number(i)
+                }
+            })
+            .collect();
+        let thin: Vec<f32> = (0..16 * depth).map(|i| number(i + 13).abs() + 0.5).collect();
+        for level in Level::all() {
+            for len in [0, 1, 15, 16, 64, 99, 100] {
+                for rows in 1..=16 {
+                    for strides in [[count, 1], [1, rows]] {
+                        let mut sums = vec![7.0f32; rows * count];
+                        let x = Run { first: thin.as_ptr(), stride: depth, rows };
+                        let y = Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
+                        let to = To { first: sums.as_mut_ptr(), strides };
+                        // SAFETY: the operands and the sums have these rows, and the CPU has the instructions.
+                        unsafe { dot_rows::<f32>(level)(x, y, len, to) };
+                        for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
+                            let pairs =
+                                (0..len).map(|l| (f64::from(thin[i * depth + l]), f64::from(matrix[j * depth + l])));
+                            let (exact, size) =
+                                pairs.fold((0.0, 0.0), |(sum, size), (x, y)| (sum + x * y, size + (x * y).abs()));
+                            let found = f64::from(sums[i * strides[0] + j * strides[1]]);
+                            let same = found == exact || found.is_nan() && exact.is_nan();
+                            assert!(
+                                same || (found - exact).abs() <= size * 1e-6,
+                                "{level:?} {len} {rows} {i} {j}: {found} {exact}"
+                            );
+                        }
+                    }
+                }
+            }
         }
     }
 }

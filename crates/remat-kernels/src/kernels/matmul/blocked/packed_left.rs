@@ -9,19 +9,19 @@ use crate::base::product::{Accumulator, MicroKernel};
 use crate::threads::Threads;
 
 /// The left blocks: part after part of the contracted dimension, and in each part the left blocks of each block.
-pub(in super::super) struct PackedLeft<'a, A: Accumulator> {
+pub(in crate::kernels) struct PackedLeft<'a, A: Accumulator> {
     blocking: &'a Blocking<A>,
     blocks: &'a [A],
 }
 
 impl<A: Accumulator> Blocking<A> {
     /// Elements of the left operand, packed.
-    pub(in super::super) fn packed_left(&self) -> usize {
+    pub(in crate::kernels) fn packed_left(&self) -> usize {
         self.depth.div_ceil(self.part.max(1)) * self.left_blocks() * self.left_block()
     }
 
     /// Packs the left operand. `pack` packs a panel of some rows and positions; its third argument is the stride of positions in the panel.
-    pub(in super::super) fn pack_left(
+    pub(in crate::kernels) fn pack_left(
         &self,
         to: &mut [A],
         threads: &Threads,
@@ -40,7 +40,7 @@ impl<A: Accumulator> Blocking<A> {
     }
 
     /// The left operand that was packed into this memory.
-    pub(in super::super) fn packed<'a>(&'a self, blocks: &'a [A]) -> PackedLeft<'a, A> {
+    pub(in crate::kernels) fn packed<'a>(&'a self, blocks: &'a [A]) -> PackedLeft<'a, A> {
         PackedLeft { blocking: self, blocks }
     }
 

@@ -14,7 +14,7 @@ use crate::base::{cache, scratch};
 
 /// The contracted dimension is taken in parts of this length at most. (Parts of 256 to 512 positions measured the same, longer ones within
 /// 1 %: docs/EXPERIMENTS.md, "Micro-kernels of our own".)
-pub(super) const PART: usize = 512;
+pub(in crate::kernels::matmul) const PART: usize = 512;
 
 /// Parts of the contracted dimension are a multiple of this.
 const PART_MULTIPLE: usize = 8;
@@ -59,13 +59,13 @@ const SHARED_BLOCKS: usize = 8;
 const TASK: usize = 1 << 20;
 
 /// Fewest multiplications for which it is worth that threads wait for each other.
-pub(in super::super) const SHARED: usize = 1 << 23;
+pub(in crate::kernels) const SHARED: usize = 1 << 23;
 
 /// This many tasks keep all threads busy.
-pub(in super::super) const MANY: usize = 16;
+pub(in crate::kernels) const MANY: usize = 16;
 
 /// How a batch of products of matrices of one size is cut into tasks.
-pub(in super::super) struct Blocking<A: Accumulator> {
+pub(in crate::kernels) struct Blocking<A: Accumulator> {
     pub(super) kernel: &'static MicroKernel<A>,
     pub(super) batch: usize,
     pub(super) rows: usize,
@@ -84,7 +84,7 @@ pub(in super::super) struct Blocking<A: Accumulator> {
 }
 
 /// The length of equal pieces: at most `most`, and a multiple of `multiple`.
-pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize {
+pub(in crate::kernels) fn even(len: usize, most: usize, multiple: usize) -> usize {
     let len = len.max(1);
     len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
 }
@@ -92,7 +92,7 @@ pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize 
 impl<A: Accumulator> Blocking<A> {
     /// How `batch` products of `rows` by `depth` and `depth` by `columns` elements are cut. They are written without conversion if
     /// `direct`.
-    pub(in super::super) fn new(
+    pub(in crate::kernels) fn new(
         kernel: &'static MicroKernel<A>,
         batch: usize,
         shape: [usize; 3],
@@ -133,7 +133,7 @@ impl<A: Accumulator> Blocking<A> {
 
     /// The same, where the caller knows good sizes: of the parts of the contracted dimension, of strips (a multiple of a part), and of
     /// blocks. If `alone`, strips have the columns of a block, and each task has its own.
-    pub(in super::super) fn with_sizes(
+    pub(in crate::kernels) fn with_sizes(
         kernel: &'static MicroKernel<A>,
         batch: usize,
         [rows, columns, depth]: [usize; 3],
@@ -161,7 +161,7 @@ impl<A: Accumulator> Blocking<A> {
     }
 
     /// Bytes of scratch memory for a run on `threads` threads, a multiple of 64.
-    pub(in super::super) fn scratch(&self, threads: usize) -> usize {
+    pub(in crate::kernels) fn scratch(&self, threads: usize) -> usize {
         let strip = scratch::bytes::<A>(self.strip_len());
         if self.together.is_some() {
             threads * (strip + self.of_thread())

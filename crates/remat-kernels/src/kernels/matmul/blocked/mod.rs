@@ -14,11 +14,18 @@
 // Products are written through pointers, since the blocks of several threads interleave.
 #![allow(unsafe_code)]
 
+mod blocking;
+mod operands;
+mod packed_left;
+
 use std::ops::Range;
 
-use super::blocking::Blocking;
+pub(super) use blocking::PART;
+pub(in crate::kernels) use blocking::{Blocking, MANY, SHARED, even};
+pub(super) use operands::panels_len;
+pub(in crate::kernels) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
+
 use super::narrow::ToPrefetch;
-use super::operands::{Left, LeftBlock, Output, Right};
 use crate::base::pieces::{piece, pieces};
 use crate::base::product::{self, Accumulator, CALLS_PER_PANEL, MicroKernel, POSITIONS_PER_LINE, Prefetch};
 use crate::base::scratch;
@@ -44,7 +51,7 @@ struct Strip<'a, A> {
 
 impl<A: Accumulator> Blocking<A> {
     /// Computes the products. `operands` gives the operands and the output of each product.
-    pub(in super::super) fn run<L: Left<A>, R: Right<A>, O: Output<A>>(
+    pub(in crate::kernels) fn run<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         scratch: &mut [u8],
         threads: &Threads,

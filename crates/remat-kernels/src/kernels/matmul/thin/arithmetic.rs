@@ -2,13 +2,14 @@
 
 use remat_ir::{DType, Element, bf16, f16};
 
+use super::horizontal_sums;
 use super::lanes::{LANES, Loops};
-use super::{horizontal_sums, widen_f16};
 use crate::base::product::Accumulator;
+use crate::kernels::matmul::widen_f16;
 use crate::number::Number;
 
 /// An element that is converted to a number in registers.
-pub(super) trait Load: Element {
+pub(in crate::kernels::matmul) trait Load: Element {
     type Number: Factor;
 
     fn load(self) -> Self::Number;
@@ -67,7 +68,7 @@ impl Load for f16 {
 }
 
 /// The type as which elements are multiplied.
-pub(super) trait Factor: Accumulator + Load<Number = Self> {
+pub(in crate::kernels::matmul) trait Factor: Accumulator + Load<Number = Self> {
     /// The loops over a matrix of a dtype, if its elements are converted in registers.
     fn loops(dtype: DType) -> Option<Loops<Self>>;
 
@@ -129,7 +130,7 @@ impl Factor for i64 {
 }
 
 /// The type in which products are summed. The sums of a chunk have the type of the factors, and are then added to a sum of this type.
-pub(super) trait Sum<F>: Accumulator {
+pub(in crate::kernels::matmul) trait Sum<F>: Accumulator {
     /// Most products that are summed as factors before they are added to such a sum.
     const CHUNK: usize;
 

@@ -1,8 +1,8 @@
 //! Products of a matrix and a thin operand: a vector, or up to [`ROWS`] rows.
 //!
 //! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory, row by
-//! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`](super::lanes)) that are added up at the end; along
-//! a short axis they stay in registers ([`short`](super::short)). A long contracted axis is cut, and the sums of the parts are added in
+//! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`]) that are added up at the end; along
+//! a short axis they stay in registers ([`short`]). A long contracted axis is cut, and the sums of the parts are added in
 //! order. So the order of a sum depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`]
 //! rows. Several rows are multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as
 //! long as the products.
@@ -10,14 +10,21 @@
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
 
+mod arithmetic;
+mod horizontal_sums;
+mod lanes;
+mod short;
+
 use std::ops::Range;
 
+pub(super) use arithmetic::{Factor, Sum};
+use lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
+pub(in crate::kernels) use short::dots;
+use short::{Run, To};
+
 use super::Operands;
-use super::arithmetic::{Factor, Sum};
 use super::element::Writer;
-use super::lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
 use super::matrix::{Matrix, is_contiguous_along_free};
-use super::short::{self, Run, To};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::base::strided::Rows;

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::narrow::ToPrefetch;
 use crate::base::pieces::pieces;
 use crate::base::product::{self, Accumulator, MicroKernel};
+use crate::kernels::matmul::narrow::ToPrefetch;
 
 /// Padding between the rows of a block that is copied row by row, so that they do not fall into one set of a cache.
 const GAP: usize = 16;
 
 /// A left block: some rows and positions of a left operand.
-pub(in super::super) enum LeftBlock<'a, A> {
+pub(in crate::kernels) enum LeftBlock<'a, A> {
     /// In place, or copied with the same strides everywhere.
     Strided(product::Left<'a, A>),
     /// Packed, panel after panel, by [`pack_panels`].
@@ -18,7 +18,7 @@ pub(in super::super) enum LeftBlock<'a, A> {
 }
 
 /// A left operand: its columns are the contracted dimension.
-pub(in super::super) trait Left<A: Accumulator>: Sync {
+pub(in crate::kernels) trait Left<A: Accumulator>: Sync {
     /// A block of it, read in place or packed to memory of [`block_len`] elements. It will be multiplied with this many columns.
     fn block<'a>(
         &'a self,
@@ -36,7 +36,7 @@ pub(in super::super) trait Left<A: Accumulator>: Sync {
 }
 
 /// A right operand: its rows are the contracted dimension.
-pub(in super::super) trait Right<A: Accumulator>: Sync {
+pub(in crate::kernels) trait Right<A: Accumulator>: Sync {
     /// A part of it, if it can be read in place.
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>>;
 
@@ -45,7 +45,7 @@ pub(in super::super) trait Right<A: Accumulator>: Sync {
 }
 
 /// The output of products.
-pub(in super::super) trait Output<A>: Sync {
+pub(in crate::kernels) trait Output<A>: Sync {
     /// The first element and the stride of rows, if products are written without conversion to neighbours in a row. Either all outputs of a
     /// [`Blocking`](super::Blocking) have this, or none.
     fn direct(&self) -> Option<(*mut A, usize)>;
@@ -58,23 +58,27 @@ pub(in super::super) trait Output<A>: Sync {
 }
 
 /// Elements of a block of `rows` rows and `depth` positions of the contracted axis.
-pub(in super::super) fn block_len<A: Accumulator>(kernel: &MicroKernel<A>, rows: usize, depth: usize) -> usize {
+pub(in crate::kernels) fn block_len<A: Accumulator>(kernel: &MicroKernel<A>, rows: usize, depth: usize) -> usize {
     let packed = rows.next_multiple_of(kernel.rows) * depth;
     packed.max(rows * block_stride(depth))
 }
 
 /// The distance between the rows of a block that is copied row by row.
-pub(in super::super) fn block_stride(depth: usize) -> usize {
+pub(in crate::kernels) fn block_stride(depth: usize) -> usize {
     depth + GAP
 }
 
 /// Elements of the panels of a block.
-pub(super) fn panels_len<A: Accumulator>(kernel: &MicroKernel<A>, rows: usize, depth: usize) -> usize {
+pub(in crate::kernels::matmul) fn panels_len<A: Accumulator>(
+    kernel: &MicroKernel<A>,
+    rows: usize,
+    depth: usize,
+) -> usize {
     rows.div_ceil(kernel.height(rows)) * kernel.rows * depth
 }
 
 /// Packs the rows of a block into panels of [`MicroKernel::height`] rows each. `pack` packs a panel of some rows.
-pub(in super::super) fn pack_panels<'a, A: Accumulator>(
+pub(in crate::kernels) fn pack_panels<'a, A: Accumulator>(
     kernel: &MicroKernel<A>,
     rows: Range<usize>,
     depth: usize,
@@ -88,7 +92,7 @@ pub(in super::super) fn pack_panels<'a, A: Accumulator>(
 }
 
 /// Calls `f` with the rows or columns of each panel and its memory of `len` elements.
-pub(in super::super) fn for_each_panel<A>(
+pub(in crate::kernels) fn for_each_panel<A>(
     all: Range<usize>,
     size: usize,
     len: usize,
