@@ -2,17 +2,17 @@
 //! instruction sums their products. Also products of f32, as sums of bf16, where that is faster.
 //!
 //! All units take the same packed panels ([`pack`](mod@pack)). A panel has 32 rows of the left operand, or 32 columns of the right one. For
-//! each *group* of 16 words of the contracted dimension it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16
+//! each *group* of 16 words of the contracted axis it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16
 //! words: a row of the left operand is a row of the tile, a column of the right one a column. Panels and groups are padded with zeros.
 //!
 //! A micro-kernel multiplies a left panel with a right one and adds to 32 by 32 sums, which are f32 for bf16, and integers modulo 2^32 for
-//! bytes. Each sum adds the groups in order, wherever the contracted dimension is cut between groups, and so depends on the shapes alone.
+//! bytes. Each sum adds the groups in order, wherever the contracted axis is cut between groups, and so depends on the shapes alone.
 //!
 //! # Rounding
 //!
 //! Products of bf16 are exact, unless they are subnormal in f32. The unit decides the order of a sum, and replaces subnormal inputs,
-//! intermediate values and results by zeros. Let `u = 2^-24`, and `terms` be the length of the contracted dimension, rounded up to a whole
-//! group. Then a sum is within `terms * u` of the exact one, relative to the sum of the absolute values of its terms, as in any other
+//! intermediate values and results by zeros. Let `u = 2^-24`, and `depth` be the length of the contracted axis, rounded up to a whole
+//! group. Then a sum is within `depth * u` of the exact one, relative to the sum of the absolute values of its terms, as in any other
 //! order.
 //!
 //! - The matrix unit sums the 16 products of first elements of the pairs of a group, and those of second ones, adds the two, and
@@ -25,10 +25,10 @@
 //! sixteen times as fast as AVX-512 multiplies f32, so that six products, `x1 y1 + x1 y2 + x2 y1 + x1 y3 + x3 y1 + x2 y2`, are faster than
 //! one. The omitted products together are smaller than 2^-24 of `|x y|`, as much as one rounding of a product. A sum has fewer roundings
 //! than one that adds position by position, since 16 products are added before they are added to the sum: for random numbers the error is
-//! less than half as large. So the bound above holds, with 2 terms more, where no product is smaller than about 2^-108. Parts of smaller
-//! products are subnormal, which the unit replaces by zeros; products near 2^-120 lose a thousandth. Not everything that is exact in f32 is
-//! exact here: 4095 * 4095 is off by one. So this is done only on request ([`Precision::High`](crate::Precision)). Unlike JAX's `high`
-//! (three products), this adds up six; XLA calls it `BF16_BF16_F32_X6`. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16
+//! less than half as large. So the bound above holds, for a `depth` larger by 2, where no product is smaller than about 2^-108. Parts of
+//! smaller products are subnormal, which the unit replaces by zeros; products near 2^-120 lose a thousandth. Not everything that is exact
+//! in f32 is exact here: 4095 * 4095 is off by one. So this is done only on request ([`Precision::High`](crate::Precision)). Unlike JAX's
+//! `high` (three products), this adds up six; XLA calls it `BF16_BF16_F32_X6`. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16
 //! artificial intelligence datatype for higher-precision computations", IEEE Symposium on Computer Arithmetic, 2019.
 //!
 //! A word has two parts of one f32. In a group the left operand has a plane of words `(x3, x1)` and one of `(x2, x1)`, the right one `(y1,

@@ -170,7 +170,7 @@ multiversion! {
 
 multiversion! {
     /// The function that packs columns whose elements are neighbours across: `size` tiles and groups. For each index of the contracted
-    /// dimension, `from` must be valid for reading the neighbours of all tiles, `stride` apart, and the panels for writing the tiles.
+    /// axis, `from` must be valid for reading the neighbours of all tiles, `stride` apart, and the panels for writing the tiles.
     fn pack_columns<N: Part>(level: Level) -> unsafe fn(from: *const N, stride: isize, size: [usize; 2], panels: Panels) {
         let [tiles, groups] = size;
         let mut natural = [[[0; 16]; ROWS]; STRIP];

@@ -1,4 +1,4 @@
-//! Elements as words of panels: a word holds one element, or several neighbours along the contracted dimension.
+//! Elements as words of panels: a word holds one element, or several neighbours along the contracted axis.
 
 // Words are read through pointers.
 #![allow(unsafe_code)]
@@ -18,7 +18,7 @@ pub(crate) trait Part: Copy + Default + Send + Sync {
     /// `from` is valid for reading these elements.
     unsafe fn row(from: *const Self) -> [u32; 16];
 
-    /// One word of each of 16 rows. The rows are neighbours in memory, and positions along the contracted dimension are `stride` apart.
+    /// One word of each of 16 rows. The rows are neighbours in memory, and positions along the contracted axis are `stride` apart.
     ///
     /// # Safety
     /// `from` is valid for reading these elements.

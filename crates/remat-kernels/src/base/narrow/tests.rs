@@ -158,7 +158,7 @@ impl Bit for u8 {
     }
 }
 
-/// The element of a panel in row `i` of the operand's side, at position `j` of the contracted dimension.
+/// The element of a panel in row `i` of the operand's side, at position `j` of the contracted axis.
 fn element<N: Part>(panel: &[u32], side: Side, i: usize, j: usize) -> u32 {
     let (group, j) = (j / N::PER_GROUP, j % N::PER_GROUP);
     let (word, part) = (j / N::PER_WORD, j % N::PER_WORD);

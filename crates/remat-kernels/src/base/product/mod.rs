@@ -99,27 +99,27 @@ impl<T> Right<'_, T> {
     }
 }
 
-/// Multiplies `m` by `k` and `k` by `n` elements, where `size` is `[m, n, k]`. Each sum adds the contracted dimension in order, whatever
-/// the other sizes.
+/// Multiplies `rows` by `depth` and `depth` by `columns` elements, where `size` is `[rows, columns, depth]`. Each sum adds along the
+/// contracted axis in order, whatever the other sizes.
 ///
 /// # Panics
 /// If an operand is too short for `size`.
 pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
-    let [m, n, k] = size;
-    assert!(m == 0 || n == 0 || (m - 1) * out.row_stride + n <= out.elements.len());
-    let (left, right, adds) = (left.checked(m, k), right.checked(k, n), out.adds);
-    if k == 0 {
+    let [rows, columns, depth] = size;
+    assert!(rows == 0 || columns == 0 || (rows - 1) * out.row_stride + columns <= out.elements.len());
+    let (left, right, adds) = (left.checked(rows, depth), right.checked(depth, columns), out.adds);
+    if depth == 0 {
         if !adds {
-            out.elements.chunks_mut(out.row_stride.max(1)).take(m).for_each(|row| row[..n].fill(T::default()));
+            out.elements.chunks_mut(out.row_stride.max(1)).take(rows).for_each(|row| row[..columns].fill(T::default()));
         }
         return;
     }
     let kernel = T::micro_kernel(Level::best());
-    let (height, width) = (kernel.height(m), kernel.columns);
+    let (height, width) = (kernel.height(rows), kernel.columns);
     let ((left, [row, column]), (right, right_row), to) = (left, right, out.elements.as_mut_ptr());
-    for j in (0..n).step_by(width) {
-        for i in (0..m).step_by(height) {
-            let size = [height.min(m - i), width.min(n - j), k];
+    for j in (0..columns).step_by(width) {
+        for i in (0..rows).step_by(height) {
+            let size = [height.min(rows - i), width.min(columns - j), depth];
             // SAFETY: the operands and the result have these rows and columns (checked), and the result is borrowed mutably; the
             // kernel is one for this CPU.
             unsafe {

@@ -63,7 +63,7 @@ fn floats_mut<T: Element>(numbers: &mut [T]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
-/// The number of groups of this many elements along the contracted dimension.
+/// The number of groups of this many elements along the contracted axis.
 fn groups(elements: usize) -> usize {
     elements.div_ceil(u16::PER_GROUP)
 }

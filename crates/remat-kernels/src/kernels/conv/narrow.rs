@@ -1,6 +1,6 @@
 //! Convolutions of bf16 and of bytes on the units that CPUs have for them.
 //!
-//! Windows and weights are packed into panels like the operands of products ([`narrow`](crate::kernels::matmul::narrow)), windows block by
+//! Windows and weights are packed into panels like the operands of products ([`narrow`]), windows block by
 //! block. A block with strides is packed from the image; any other is gathered first, as elements, into memory that stays in the
 //! second-level cache. Sums and their order are those of products: the operation and the shapes decide it.
 

@@ -74,7 +74,7 @@ pub(super) struct Products {
     pub(super) shape: [usize; 3],
     /// Whether sums can be written to the output without conversion, row by row.
     pub(super) direct: bool,
-    /// How many neighbours along the contracted dimension have the same stride in the left operand.
+    /// How many neighbours along the contracted axis have the same stride in the left operand.
     pub(super) run: usize,
     /// Whether the windows are the left operand.
     pub(super) windows_first: bool,

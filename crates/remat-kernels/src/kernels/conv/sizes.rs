@@ -4,7 +4,7 @@ use super::phase::Products;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::kernels::matmul::{Blocking, MANY, SHARED, even};
 
-/// Parts of the contracted dimension are at most this long, and at least half of it if an operand has runs that can be cut to that length.
+/// Parts of the contracted axis are at most this long, and at least half of it if an operand has runs that can be cut to that length.
 const PART: usize = 256;
 
 /// Runs of at least this many neighbours are joined to parts.

@@ -1,8 +1,18 @@
-//! Matrix products.
+//! Matrix products. Operands may have any layout.
 //!
-//! A product is cut into tiles and blocks ([`blocked`]). Their elements are packed ([`matrix`]) if they cannot be read in place, and
-//! multiplied by [`product`](super::product). Small matrices are multiplied whole ([`small`]). A product with a vector, or with few rows or
-//! columns, is not cut ([`thin`]): the matrix is read once, at the speed of memory. Operands may have any layout.
+//! Four families compute them, on the micro-kernels of `base::product` and the units of `base::narrow`:
+//!
+//! - [`narrow`]: products of bf16 and bytes, and of f32 on request, on the CPU's unit for narrow elements, if it has one
+//! - [`thin`]: a vector, or few rows or columns, by a matrix that is read once, at the speed of memory (GEMV)
+//! - [`small`]: small matrices, often in large batches, each multiplied whole
+//! - [`blocked`]: all others, cut into blocks; elements that cannot be read in place are packed (GEMM)
+//!
+//! They share:
+//!
+//! - [`element`]: elements of any dtype, read as numbers to multiply, and sums written as elements
+//! - [`matrix`]: operands in any layout: their strides, and parts of them read or packed
+//! - [`pack`]: copies of parts of matrices to panels, and transpositions
+//! - [`widen_f16`]: f16 converted by the CPU's own instructions
 //!
 //! For a comparison with other crates on large products, see docs/EXPERIMENTS.md, "Matrix products".
 

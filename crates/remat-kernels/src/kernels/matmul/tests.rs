@@ -83,7 +83,7 @@ fn products_of_any_size_agree_with_the_evaluator() {
 #[test]
 fn products_that_are_cut_agree_with_the_evaluator() {
     for dtype in [DType::F32, DType::F64, DType::F16, DType::I64] {
-        // Several parts of the contracted dimension, several blocks, several strips.
+        // Several parts of the contracted axis, several blocks, several strips.
         for (m, k, n) in [(50, 900, 40), (200, 385, 150), (210, 70, 1100), (20, 1700, 700)] {
             agree(&numbers([&[1], &[0]], [&[], &[]], dtype), &plain(dtype, &[m, k], 1), &plain(dtype, &[k, n], 2));
             agree(&numbers([&[0], &[1]], [&[], &[]], dtype), &plain(dtype, &[k, m], 3), &plain(dtype, &[n, k], 4));
@@ -217,7 +217,7 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
     .enumerate()
     {
         let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][round / 13 % 4];
-        // The contracted dimension as one axis, or as two in any order, and a batch.
+        // The contracted axis as one axis, or as two in any order, and a batch.
         let (j, i) = if k % 5 == 0 { (5, k / 5) } else { (1, k) };
         let (op, shapes) = match stream.below(4) {
             0 => (numbers([&[1], &[0]], [&[], &[]], dtype), [vec![m, k], vec![k, n]]),

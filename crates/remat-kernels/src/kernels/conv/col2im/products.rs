@@ -21,7 +21,7 @@ pub(in super::super) struct Matrices {
     pub(super) image: Im2col,
     /// Rows of the weights.
     pub(super) products: usize,
-    /// Features that are summed: the contracted dimension.
+    /// Features that are summed: the contracted axis.
     pub(super) depth: usize,
 }
 

@@ -12,18 +12,18 @@ use super::operands::block_len;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::base::{cache, scratch};
 
-/// The contracted dimension is taken in parts of this length at most. (Parts of 256 to 512 positions measured the same, longer ones within
+/// The contracted axis is taken in parts of this length at most. (Parts of 256 to 512 positions measured the same, longer ones within
 /// 1 %: docs/EXPERIMENTS.md, "Micro-kernels of our own".)
 pub(in crate::kernels::matmul) const PART: usize = 512;
 
-/// Parts of the contracted dimension are a multiple of this.
+/// Parts of the contracted axis are a multiple of this.
 const PART_MULTIPLE: usize = 8;
 
 /// Elements of a strip that all threads share, so that it stays in the last level of the cache: 4 MiB of f32.
 const STRIP: usize = 1 << 20;
 
 /// Most columns of such a strip. With more columns, threads wait less often for each other; with fewer, the part of the contracted
-/// dimension for which products are written once is longer. (1024 columns took 0.97 of the time of 512, and 2048 gained nothing:
+/// axis for which products are written once is longer. (1024 columns took 0.97 of the time of 512, and 2048 gained nothing:
 /// docs/EXPERIMENTS.md, "Micro-kernels of our own".)
 const STRIP_COLUMNS: usize = 1024;
 
@@ -71,7 +71,7 @@ pub(in crate::kernels) struct Blocking<A: Accumulator> {
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) depth: usize,
-    /// The length of a part of the contracted dimension.
+    /// The length of a part of the contracted axis.
     pub(super) part: usize,
     pub(super) strip_depth: usize,
     pub(super) strip_columns: usize,
@@ -131,7 +131,7 @@ impl<A: Accumulator> Blocking<A> {
         Blocking { together, ..Blocking::with_sizes(kernel, batch, shape, direct, part, strip, block, true) }
     }
 
-    /// The same, where the caller knows good sizes: of the parts of the contracted dimension, of strips (a multiple of a part), and of
+    /// The same, where the caller knows good sizes: of the parts of the contracted axis, of strips (a multiple of a part), and of
     /// blocks. If `alone`, strips have the columns of a block, and each task has its own.
     pub(in crate::kernels) fn with_sizes(
         kernel: &'static MicroKernel<A>,

@@ -10,6 +10,8 @@
 //!
 //! All threads share the strips of a large product. Where products are small or many, each task computes a block of the result with its own
 //! strips. Each sum has the same parts in the same order, whatever the blocks, layouts and threads.
+//!
+//! [`operands`] has the traits of operands and outputs, and [`packed_left`] a left operand that is packed before its products.
 
 // Products are written through pointers, since the blocks of several threads interleave.
 #![allow(unsafe_code)]
@@ -244,7 +246,7 @@ struct BlockPrefetch<A> {
     calls: usize,
 }
 
-/// Columns of a strip, as many as the micro-kernel is wide, at some positions of the contracted dimension.
+/// Columns of a strip, as many as the micro-kernel is wide, at some positions of the contracted axis.
 #[derive(Clone, Copy)]
 enum RightPanel<'a, A> {
     Strided(product::Right<'a, A>),

@@ -17,7 +17,7 @@ pub(in crate::kernels) enum LeftBlock<'a, A> {
     Packed(&'a [A]),
 }
 
-/// A left operand: its columns are the contracted dimension.
+/// A left operand: its columns are the contracted axis.
 pub(in crate::kernels) trait Left<A: Accumulator>: Sync {
     /// A block of it, read in place or packed to memory of [`block_len`] elements. It will be multiplied with this many columns.
     fn block<'a>(
@@ -35,7 +35,7 @@ pub(in crate::kernels) trait Left<A: Accumulator>: Sync {
     }
 }
 
-/// A right operand: its rows are the contracted dimension.
+/// A right operand: its rows are the contracted axis.
 pub(in crate::kernels) trait Right<A: Accumulator>: Sync {
     /// A part of it, if it can be read in place.
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>>;

@@ -8,7 +8,7 @@ use crate::base::pieces::pieces;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::threads::Threads;
 
-/// The left blocks: part after part of the contracted dimension, and in each part the left blocks of each block.
+/// The left blocks: part after part of the contracted axis, and in each part the left blocks of each block.
 pub(in crate::kernels) struct PackedLeft<'a, A: Accumulator> {
     blocking: &'a Blocking<A>,
     blocks: &'a [A],

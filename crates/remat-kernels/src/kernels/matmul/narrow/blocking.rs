@@ -1,14 +1,15 @@
 //! Products of matrices of narrow elements, block by block.
 //!
-//! A task computes a block of the result, part by part of the contracted dimension. It packs the rows of the left operand, which stay in
-//! the second-level cache. Then it packs some panels of columns of the right operand at a time, so that neighbours are read together. Each
-//! panel stays in the first-level cache, if that holds 32 KiB besides the sums, while it is multiplied with all of these rows. Sums to
-//! which several parts add are kept in squares of 32 by 32, which the micro-kernel reads and writes.
+//! A task computes a block of the result, part by part of the contracted axis. (The levels are those of `matmul::blocked::blocking`: a
+//! register tile has [`PANEL`] rows and columns, a left block all rows of its block, and a strip [`STRIP`] panels.) It packs the rows of
+//! the left operand, which stay in the second-level cache. Then it packs some panels of columns of the right operand at a time, so that
+//! neighbours are read together. Each panel stays in the first-level cache, if that holds 32 KiB besides the sums, while it is multiplied
+//! with all of these rows. Sums to which several parts add are kept in squares of 32 by 32, which the micro-kernel reads and writes.
 //!
-//! Unlike in `blocked`, tasks share no packed panels unless a caller asks for it ([`packed`](super::packed)). A matrix unit is so fast that
-//! writing panels to the last-level cache, and reading them from there, takes longer than packing neighbours again. Waiting for memory
-//! while packing would take as long as the products. So micro-kernels prefetch what is packed next into the second-level cache, and blocks
-//! are as large as the number of threads allows. Sums do not depend on blocks.
+//! Unlike in `matmul::blocked`, tasks share no packed panels unless a caller asks for it ([`packed`](super::packed)). A matrix unit is so
+//! fast that writing panels to the last-level cache, and reading them from there, takes longer than packing neighbours again. Waiting for
+//! memory while packing would take as long as the products. So micro-kernels prefetch what is packed next into the second-level cache, and
+//! blocks are as large as the number of threads allows. Sums do not depend on blocks.
 
 // Tasks write their own squares of sums through pointers.
 #![allow(unsafe_code)]
@@ -25,7 +26,7 @@ use crate::threads::Threads;
 /// Sizes of parts, blocks and tasks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Sizes {
-    /// Groups of a part of the contracted dimension.
+    /// Groups of a part of the contracted axis.
     part: usize,
     /// Most rows and columns of a block.
     rows: usize,
@@ -151,7 +152,7 @@ pub(in crate::kernels) struct UnitBlocking {
     depth: usize,
     /// Elements of a group.
     per_group: usize,
-    /// Groups of the contracted dimension, and of a part of it.
+    /// Groups of the contracted axis, and of a part of it.
     pub(super) groups: usize,
     pub(super) part: usize,
     sizes: Sizes,
@@ -340,7 +341,7 @@ impl UnitBlocking {
         }
     }
 
-    /// The positions of the contracted dimension in some groups.
+    /// The positions of the contracted axis in some groups.
     pub(super) fn depth_of(&self, groups: &Range<usize>) -> Range<usize> {
         groups.start * self.per_group..self.depth.min(groups.end * self.per_group)
     }

@@ -11,7 +11,7 @@ use crate::threads::Threads;
 pub(in crate::kernels) enum Panels<'p, O> {
     /// The panels of an operand that each block packs.
     Of(O),
-    /// All panels, packed before the products, part after part of the contracted dimension.
+    /// All panels, packed before the products, part after part of the contracted axis.
     Packed(&'p [u32]),
 }
 

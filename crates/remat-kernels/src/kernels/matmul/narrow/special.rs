@@ -11,11 +11,11 @@ use crate::base::pieces::pieces;
 use crate::base::product::{Left, Out, Right, product};
 use crate::simd::multiversion;
 
-/// Positions of the contracted dimension that are gathered at a time.
+/// Positions of the contracted axis that are gathered at a time.
 const CHUNK: usize = 64;
 
 /// Computes those sums of some rows and columns that are not finite again, each of `depth` products: part after part of the contracted
-/// dimension, position by position.
+/// axis, position by position.
 pub(super) fn compute_special(
     [left, right]: [Matrix<'_, Split>; 2],
     depth: usize,

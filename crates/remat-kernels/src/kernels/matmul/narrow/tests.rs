@@ -122,7 +122,7 @@ fn products_by_few_rows_agree_with_the_evaluator() {
 #[test]
 fn products_that_are_cut_agree_with_the_evaluator() {
     for (from, to) in [DTYPES[0], DTYPES[4], DTYPES[10]] {
-        // Several parts, blocks, strips of columns and of the contracted dimension.
+        // Several parts, blocks, strips of columns and of the contracted axis.
         for (m, k, n) in [(40, 150, 70), (70, 40, 200), (33, 700, 40), (33, 1300, 70), (2, 2500, 36)] {
             whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[m, k], 1), &array(from, &[k, n], 2));
         }

@@ -36,8 +36,8 @@ pub(in crate::kernels::matmul) struct Thin<'a, F> {
     /// The first number of the first row.
     pub(super) numbers: &'a [F],
     pub(super) rows: usize,
-    /// The numbers of a row.
-    pub(super) len: usize,
+    /// The numbers of a row: positions of the contracted axis.
+    pub(super) depth: usize,
     /// Numbers from one row to the next.
     pub(super) stride: usize,
 }
@@ -58,7 +58,7 @@ pub(in crate::kernels::matmul) struct Loops<F> {
     rows: unsafe fn(
         x: (*const F, usize, usize),
         count: usize,
-        len: usize,
+        depth: usize,
         part: (*const u8, usize),
         lanes: (*mut [F; LANES], usize),
     ),
@@ -110,7 +110,7 @@ impl<F: Factor> Loops<F> {
             while group > x.rows - first || self.together[group] == 0 {
                 group /= 2;
             }
-            assert!((first + group - 1) * x.stride + x.len <= x.numbers.len());
+            assert!((first + group - 1) * x.stride + x.depth <= x.numbers.len());
             for i in (0..part.rows).step_by(self.together[group]) {
                 let n = self.together[group].min(part.rows - i);
                 // SAFETY: the rows are in the part, as the caller promises, and in the thin operand (checked); there are lanes for each
@@ -119,7 +119,7 @@ impl<F: Factor> Loops<F> {
                     let numbers = x.numbers.as_ptr().add(first * x.stride);
                     let rows = part.first.add(i * part.stride * self.size);
                     let lanes = lanes.as_mut_ptr().add(first * part.rows + i);
-                    (self.rows)((numbers, x.stride, group), n, x.len, (rows, part.stride), (lanes, part.rows));
+                    (self.rows)((numbers, x.stride, group), n, x.depth, (rows, part.stride), (lanes, part.rows));
                 }
             }
             first += group;
@@ -133,9 +133,9 @@ impl<F: Factor> Loops<F> {
     /// The elements of the part are valid for reading.
     pub(super) unsafe fn columns(&self, x: Thin<'_, F>, part: Part, lanes: &mut [F], width: usize) {
         assert!(part.rows <= width && (LANES * x.rows - 1) * width + part.rows <= lanes.len());
-        assert!((x.rows - 1) * x.stride + x.len <= x.numbers.len());
-        for first in (0..x.len).step_by(COLUMNS) {
-            let count = COLUMNS.min(x.len - first);
+        assert!((x.rows - 1) * x.stride + x.depth <= x.numbers.len());
+        for first in (0..x.depth).step_by(COLUMNS) {
+            let count = COLUMNS.min(x.depth - first);
             // SAFETY: the columns are those that the caller promises, and the lanes and the numbers are inside of the slices (checked).
             unsafe {
                 let part = Part { first: part.first.add(first * part.stride * self.size), ..part };
@@ -201,12 +201,12 @@ mod x86 {
                 pub(in super::super) unsafe fn rows<D: Load>(
                     x: (*const D::Number, usize, usize),
                     count: usize,
-                    len: usize,
+                    depth: usize,
                     part: (*const u8, usize),
                     lanes: (*mut [D::Number; LANES], usize),
                 ) {
                     // SAFETY: as the caller promises.
-                    unsafe { rows_at::<D, $vector, true>(x, count, len, part, lanes) }
+                    unsafe { rows_at::<D, $vector, true>(x, count, depth, part, lanes) }
                 }
 
                 /// As [`columns_at`]; the CPU has the instructions.
@@ -248,9 +248,9 @@ const fn rows_together<F>(group: usize, vector: usize) -> usize {
     }
 }
 
-/// Adds the products of `count` rows of `len` neighbours and each row of a group to lanes. `x` has the first number, the stride of rows and
-/// their number; `part` the first element and the stride of rows; `lanes` the first lane, and the number of lanes for each row of numbers.
-/// `count` is at most the number of rows that are taken together.
+/// Adds the products of `count` rows of `depth` neighbours and each row of a group to lanes. `x` has the first number, the stride of rows
+/// and their number; `part` the first element and the stride of rows; `lanes` the first lane, and the number of lanes for each row of
+/// numbers. `count` is at most the number of rows that are taken together.
 ///
 /// # Safety
 /// The elements of the rows and of `x` are valid for reading, the lanes for writing too.
@@ -258,7 +258,7 @@ const fn rows_together<F>(group: usize, vector: usize) -> usize {
 unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     (x, x_stride, group): (*const D::Number, usize, usize),
     count: usize,
-    len: usize,
+    depth: usize,
     (part, stride): (*const u8, usize),
     (lanes, width): (*mut [D::Number; LANES], usize),
 ) {
@@ -267,13 +267,13 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     macro_rules! of {
         ($m:literal) => {
             match (count, rows_together::<D::Number>($m, VECTOR)) {
-                (8, 8) => unsafe { rows_of::<D, $m, 8, VECTOR, FUSED>(x, len, part, (lanes, width)) },
-                (4, 4) => unsafe { rows_of::<D, $m, 4, VECTOR, FUSED>(x, len, part, (lanes, width)) },
-                (2, 2) => unsafe { rows_of::<D, $m, 2, VECTOR, FUSED>(x, len, part, (lanes, width)) },
+                (8, 8) => unsafe { rows_of::<D, $m, 8, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
+                (4, 4) => unsafe { rows_of::<D, $m, 4, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
+                (2, 2) => unsafe { rows_of::<D, $m, 2, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
                 _ => {
                     for i in 0..count {
                         let row = unsafe { (part.0.add(i * stride), stride) };
-                        unsafe { rows_of::<D, $m, 1, VECTOR, FUSED>(x, len, row, (lanes.add(i), width)) };
+                        unsafe { rows_of::<D, $m, 1, VECTOR, FUSED>(x, depth, row, (lanes.add(i), width)) };
                     }
                 }
             }
@@ -293,7 +293,7 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
 #[inline(always)]
 unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, const FUSED: bool>(
     (x, x_stride): (*const D::Number, usize),
-    len: usize,
+    depth: usize,
     (part, stride): (*const D, usize),
     (lanes, width): (*mut [D::Number; LANES], usize),
 ) {
@@ -306,7 +306,7 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
             sums[m][n] = unsafe { lanes.add(m * width + n).read() };
         }
     }
-    let whole = len / LANES * LANES;
+    let whole = depth / LANES * LANES;
     for l in (0..whole).step_by(LANES) {
         let mut numbers = [[D::Number::default(); LANES]; M];
         for m in 0..M {
@@ -332,7 +332,7 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         }
     }
     // The rest is added in memory: a loop that is not unrolled would keep all sums there.
-    for l in whole..len {
+    for l in whole..depth {
         for m in 0..M {
             for n in 0..N {
                 let (x, row) = unsafe { (*x.add(m * x_stride + l), *part.add(n * stride + l)) };

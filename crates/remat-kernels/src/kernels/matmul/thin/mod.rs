@@ -6,6 +6,9 @@
 //! order. So the order of a sum depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`]
 //! rows. Several rows are multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as
 //! long as the products.
+//!
+//! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
+//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
@@ -116,7 +119,7 @@ struct ThinBlocking {
     /// Tasks for the columns of a result.
     blocks: usize,
     /// The length of a part of the contracted axis.
-    depth: usize,
+    part: usize,
     /// Tasks for the contracted axis.
     parts: usize,
     /// Tasks that one thread computes together.
@@ -150,9 +153,9 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         let Operands { batch, rows, columns, depth, matrix, .. } = &self.operands;
         // Sums depend on where the contracted axis is cut, so that the parts depend on its length alone.
         let parts = depth.div_ceil(PART).max(1);
-        let depth = depth.div_ceil(parts).max(1);
+        let part = depth.div_ceil(parts).max(1);
         let most = if self.short.is_some() {
-            (TASK / depth).next_multiple_of(EVEN)
+            (TASK / part).next_multiple_of(EVEN)
         } else if is_contiguous_along_free(&matrix.free, &matrix.contracted) {
             let all = batch.len() * parts * columns;
             // All threads have the same number of tasks, of the same size.
@@ -160,22 +163,22 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             let even = all.div_ceil(tasks).next_multiple_of(EVEN).clamp(COLUMNS[0], COLUMNS[1]);
             even.min(SUMS / rows.max(&1))
         } else {
-            (TASK / depth).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
+            (TASK / part).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
         };
         let most = most.clamp(1, (*columns).max(1));
         ThinBlocking {
             columns: most,
             blocks: columns.div_ceil(most),
-            depth,
+            part,
             parts,
-            together: (TASK / (most * depth)).max(1),
+            together: (TASK / (most * part)).max(1),
         }
     }
 
     /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
     fn workspace_lens(&self, blocking: &ThinBlocking) -> [usize; 4] {
         // At most the positions that are summed at a time; a copied block has the most.
-        let (rows, step) = (self.operands.rows, STEP.min(blocking.depth).min(A::CHUNK));
+        let (rows, step) = (self.operands.rows, STEP.min(blocking.part).min(A::CHUNK));
         let sums = rows * blocking.columns;
         let of_short = if self.is_direct() { 0 } else { sums };
         match self.short {
@@ -277,8 +280,8 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         block: &mut [F],
         to: To<F>,
     ) {
-        assert!((x.rows - 1) * x.stride + x.len <= x.numbers.len());
-        let x = (Run { first: x.numbers.as_ptr(), stride: x.stride, rows: x.rows }, x.len);
+        assert!((x.rows - 1) * x.stride + x.depth <= x.numbers.len());
+        let x = (Run { first: x.numbers.as_ptr(), stride: x.stride, rows: x.rows }, x.depth);
         // SAFETY, of both: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the caller
         // promises the sums.
         match (read, matrix.locate(columns, part), &self.loops) {
@@ -364,12 +367,14 @@ fn numbers<'a, F: Factor>(
     to: &'a mut [F],
     copied: &mut [F],
 ) -> Thin<'a, F> {
-    let len = chunk.len();
+    let depth = chunk.len();
     match thin.strided(&(0..rows), chunk) {
-        Some((numbers, stride, 1)) if numbers.len() >= (rows - 1) * stride + len => Thin { numbers, rows, len, stride },
+        Some((numbers, stride, 1)) if numbers.len() >= (rows - 1) * stride + depth => {
+            Thin { numbers, rows, depth, stride }
+        }
         _ => {
             thin.read_rows(0..rows, chunk.clone(), copied, to);
-            Thin { numbers: to, rows, len, stride: len }
+            Thin { numbers: to, rows, depth, stride: depth }
         }
     }
 }
@@ -385,12 +390,12 @@ fn blocks<F: Factor>(
 ) {
     let loops = Loops::of::<F>();
     let (block, copied) = block.split_at_mut(BLOCK * BLOCK);
-    for j in (0..x.len).step_by(BLOCK) {
-        let x = Thin { numbers: &x.numbers[j..], len: BLOCK.min(x.len - j), ..x };
+    for j in (0..x.depth).step_by(BLOCK) {
+        let x = Thin { numbers: &x.numbers[j..], depth: BLOCK.min(x.depth - j), ..x };
         for first in columns.clone().step_by(BLOCK) {
             let rows = first..columns.end.min(first + BLOCK);
             let len = rows.len();
-            matrix.read_columns(rows, chunk.start + j..chunk.start + j + x.len, copied, block);
+            matrix.read_columns(rows, chunk.start + j..chunk.start + j + x.depth, copied, block);
             // The pointer is taken after the block is written: a mutable borrow would invalidate it.
             let part = Part { first: block.as_ptr().cast(), stride: len, rows: len };
             // SAFETY: these are the columns that were read.
@@ -430,8 +435,8 @@ impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
                     unsafe { self.write_short(read, (&matrix, &thin), columns, &mut space, out) };
                     continue;
                 }
-                let from = (part * blocking.depth).min(operands.depth);
-                let depth = from..operands.depth.min(from + blocking.depth);
+                let from = (part * blocking.part).min(operands.depth);
+                let depth = from..operands.depth.min(from + blocking.part);
                 let sums = &mut sums[..operands.rows * columns.len()];
                 self.sums((&matrix, &thin), columns.clone(), depth, &mut space, sums);
                 self.runs(columns, sums, |at, sums| {

@@ -33,13 +33,13 @@ pub(in crate::kernels::matmul) struct To<F> {
     pub(super) strides: [usize; 2],
 }
 
-/// Writes the sums of `len` products for each row of a thin operand and each row of a matrix, whose elements are neighbours along the
+/// Writes the sums of `depth` products for each row of a thin operand and each row of a matrix, whose elements are neighbours along the
 /// contracted axis.
 ///
 /// # Safety
-/// The rows are valid for reading `len` elements, those of the matrix of the dtype of the function, and the sums for writing. The CPU has
+/// The rows are valid for reading `depth` elements, those of the matrix of the dtype of the function, and the sums for writing. The CPU has
 /// the instructions.
-pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
+pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, depth: usize, to: To<F>);
 
 /// The function for rows of elements, with the instructions of a level.
 pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
@@ -52,29 +52,29 @@ pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
     }
 }
 
-/// Writes the dot products of each of `count` rows of a matrix and each of `thin` rows, of `len` numbers (f32 or f64) without gaps. That of
-/// rows `j` and `i` is written to number `j * stride + i`.
+/// Writes the dot products of each of `count` rows of a matrix and each of `thin` rows, of `depth` numbers (f32 or f64) without gaps. That
+/// of rows `j` and `i` is written to number `j * stride + i`.
 ///
 /// # Panics
 /// If there are fewer numbers, or they are not f32 or f64.
 pub(in crate::kernels) fn dots<T: Element>(
     matrix: &[T],
     x: &[T],
-    [count, thin, len]: [usize; 3],
+    [count, thin, depth]: [usize; 3],
     to: &mut [T],
     stride: usize,
 ) {
     if count == 0 || thin == 0 {
         return;
     }
-    assert!(count * len <= matrix.len() && thin * len <= x.len() && (count - 1) * stride + thin <= to.len());
+    assert!(count * depth <= matrix.len() && thin * depth <= x.len() && (count - 1) * stride + thin <= to.len());
     macro_rules! run {
         ($type:ty) => {{
-            let x = Run { first: x.as_ptr().cast::<$type>(), stride: len, rows: thin };
-            let matrix = Run { first: matrix.as_ptr().cast(), stride: len, rows: count };
+            let x = Run { first: x.as_ptr().cast::<$type>(), stride: depth, rows: thin };
+            let matrix = Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
             let to = To { first: to.as_mut_ptr().cast(), strides: [1, stride] };
             // SAFETY: the slices are long enough (checked), the numbers have this dtype, and the function is for this CPU.
-            unsafe { dot_rows::<$type>(Level::best())(x, matrix, len, to) }
+            unsafe { dot_rows::<$type>(Level::best())(x, matrix, depth, to) }
         }};
     }
     match T::DTYPE {
@@ -97,11 +97,11 @@ mod x86 {
                 pub(in super::super) unsafe fn rows<D: Load>(
                     x: Run<D::Number>,
                     matrix: Run<u8>,
-                    len: usize,
+                    depth: usize,
                     to: To<D::Number>,
                 ) {
                     // SAFETY: as the caller promises.
-                    unsafe { rows_at::<D, $vector, true>(x, matrix, len, to) }
+                    unsafe { rows_at::<D, $vector, true>(x, matrix, depth, to) }
                 }
             }
         };
@@ -135,7 +135,7 @@ const fn together<F>(group: usize, vector: usize) -> usize {
 unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     x: Run<D::Number>,
     matrix: Run<u8>,
-    len: usize,
+    depth: usize,
     to: To<D::Number>,
 ) {
     let matrix = Run { first: matrix.first.cast::<D>(), stride: matrix.stride, rows: matrix.rows };
@@ -148,9 +148,9 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
                 // SAFETY: these are rows of both operands.
                 unsafe {
                     match m {
-                        1 => tile_at::<D, 1, 16, VECTOR, FUSED>(x, matrix, [i, j], len, to),
-                        2 => tile_at::<D, 2, 8, VECTOR, FUSED>(x, matrix, [i, j], len, to),
-                        _ => tile_at::<D, 4, 4, VECTOR, FUSED>(x, matrix, [i, j], len, to),
+                        1 => tile_at::<D, 1, 16, VECTOR, FUSED>(x, matrix, [i, j], depth, to),
+                        2 => tile_at::<D, 2, 8, VECTOR, FUSED>(x, matrix, [i, j], depth, to),
+                        _ => tile_at::<D, 4, 4, VECTOR, FUSED>(x, matrix, [i, j], depth, to),
                     }
                 }
             }
@@ -168,7 +168,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     x: Run<D::Number>,
     matrix: Run<D>,
     [i, j]: [usize; 2],
-    len: usize,
+    depth: usize,
     to: To<D::Number>,
 ) {
     let (mut numbers, mut rows) = ([x.first; M], [matrix.first; N]);
@@ -186,7 +186,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         ($n:literal) => {{
             let mut n = 0;
             while n < N {
-                unsafe { lanes_of::<D, M, N, $n, VECTOR, FUSED>(numbers, &rows, n, [len, ahead], &mut lanes) };
+                unsafe { lanes_of::<D, M, N, $n, VECTOR, FUSED>(numbers, &rows, n, [depth, ahead], &mut lanes) };
                 n += $n;
             }
         }};
@@ -198,12 +198,12 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         2 => registers!(2),
         _ => registers!(1),
     }
-    let sums = if len.is_multiple_of(LANES) {
+    let sums = if depth.is_multiple_of(LANES) {
         D::Number::add_up::<VECTOR>(&lanes)
     } else {
         // The rest is added in memory: a loop that is not unrolled would keep all sums there.
         let mut lanes = lanes;
-        for l in len / LANES * LANES..len {
+        for l in depth / LANES * LANES..depth {
             for m in 0..M {
                 for n in 0..N {
                     let (x, row) = unsafe { (*numbers[m].add(l), *rows[n].add(l)) };
@@ -238,13 +238,13 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
 /// fill lanes. Prefetches the elements `ahead` of these rows.
 ///
 /// # Safety
-/// The rows are valid for reading `len` elements.
+/// The rows are valid for reading `depth` elements.
 #[inline(always)]
 unsafe fn lanes_of<D: Load, const M: usize, const N: usize, const R: usize, const VECTOR: usize, const FUSED: bool>(
     numbers: [*const D::Number; M],
     rows: &[*const D; N],
     from: usize,
-    [len, ahead]: [usize; 2],
+    [depth, ahead]: [usize; 2],
     to: &mut [[D::Number; LANES]; TILE],
 ) {
     if R > N {
@@ -252,7 +252,7 @@ unsafe fn lanes_of<D: Load, const M: usize, const N: usize, const R: usize, cons
     }
     let mut sums = [[[D::Number::default(); LANES]; R]; M];
     // SAFETY, of all: these are elements of the rows.
-    for l in (0..len / LANES * LANES).step_by(LANES) {
+    for l in (0..depth / LANES * LANES).step_by(LANES) {
         let mut x = [[D::Number::default(); LANES]; M];
         for m in 0..M {
             x[m] = unsafe { numbers[m].add(l).cast::<[D::Number; LANES]>().read() };
