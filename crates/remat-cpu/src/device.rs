@@ -169,7 +169,7 @@ impl Executable for CpuExecutable {
         expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
         let program = self.programs.for_donated(|argument| args[argument.index()].is_donated());
         let spare = self.spare_for(program);
-        let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
+        let mut memory = spare.map_or_else(|| Arena::new(program.memory_bytes()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
         let mut spare = self.spare();
         if self.most_kept.is_none_or(|most| memory.len() <= most)
@@ -211,7 +211,7 @@ impl CpuExecutable {
         let is_operation = self.most_kept.is_some();
         let mut spare = self.spare();
         match spare.as_ref().map(Arena::len) {
-            Some(len) if len == program.memory() || is_operation && len > program.memory() => spare.take(),
+            Some(len) if len == program.memory_bytes() || is_operation && len > program.memory_bytes() => spare.take(),
             Some(_) if is_operation => None,
             _ => {
                 *spare = None;

@@ -44,7 +44,8 @@ impl CompiledProgram {
 
     /// Bytes that are not elements: lists of arguments and results, the header of each output, and the gap before the arena.
     pub(crate) fn overhead(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
-        self.lists + self.own(is_donated).count() * Array::HEADER + Arena::allocated_bytes(self.memory()) - self.arena
+        self.list_bytes + self.own(is_donated).count() * Array::HEADER + Arena::allocated_bytes(self.memory_bytes())
+            - self.arena
     }
 
     /// The live values at the peak where all arguments are donated.
@@ -74,7 +75,7 @@ fn bytes<'a>(avals: impl Iterator<Item = &'a Aval>) -> usize {
 }
 
 /// The bytes of a list of arrays. Computing them allocates if an array has many dimensions, so runs do not call this.
-pub(crate) fn list(avals: &[Aval]) -> usize {
+pub(crate) fn list_bytes(avals: &[Aval]) -> usize {
     let dimensions = |aval: &Aval| {
         let shape = aval.shape.clone();
         if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }

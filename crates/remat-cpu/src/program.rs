@@ -27,11 +27,11 @@ pub(crate) struct CompiledProgram {
     /// Bytes of temporaries, scratch memory, and tables of operands.
     pub(crate) arena: usize,
     /// The offset in the arena of the table of a step's operands, where some step has many.
-    pub(crate) tables: Option<usize>,
+    pub(crate) table_offset: Option<usize>,
     /// The argument whose memory each output may take if the caller has no other reference to it.
     pub(crate) donated: IndexVec<OutId, Option<ArgId>>,
     /// The bytes of the lists of arguments and results.
-    pub(crate) lists: usize,
+    pub(crate) list_bytes: usize,
     /// The bytes of the arena that are live while each step runs.
     pub(crate) timeline: Vec<usize>,
     /// The live values at the peak where all arguments are kept: arguments, outputs, and those in the arena.
@@ -67,7 +67,7 @@ pub(crate) struct Span {
     pub(crate) offset: usize,
 }
 
-/// The memory that operands lie in.
+/// The memory that has the elements of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
     Arena,
@@ -76,7 +76,7 @@ pub(crate) enum Memory {
     Output(OutId),
 }
 
-/// Up to this many operands are listed on the stack.
+/// Up to this many operands are listed on the stack: more than most steps have, in half a KiB.
 pub(crate) const FEW_INS: usize = 12;
 pub(crate) const FEW_OUTS: usize = 4;
 
@@ -96,7 +96,7 @@ pub(crate) struct Run<'a> {
 
 impl CompiledProgram {
     /// The bytes that a run needs: the addresses of arguments and outputs, then the arena.
-    pub(crate) fn memory(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.addresses() + self.arena
     }
 
@@ -107,7 +107,7 @@ impl CompiledProgram {
     /// The lists of addresses and the arena, within the memory that begins here.
     ///
     /// # Safety
-    /// There are [`CompiledProgram::memory`] bytes, initialised and aligned to a cache line, and nothing else uses them as long as the
+    /// There are [`CompiledProgram::memory_bytes`] bytes, initialised and aligned to a cache line, and nothing else uses them as long as the
     /// lists exist.
     pub(crate) unsafe fn parts<'a>(
         &self,
@@ -126,7 +126,7 @@ impl CompiledProgram {
     }
 
     /// The bytes of the operand table for a step with many operands.
-    pub(crate) fn table(ins: usize, outs: usize) -> usize {
+    pub(crate) fn table_bytes(ins: usize, outs: usize) -> usize {
         if ins <= FEW_INS && outs <= FEW_OUTS {
             return 0;
         }
@@ -150,8 +150,8 @@ impl CompiledProgram {
         };
         let address = |span: &Span| start(span.memory).wrapping_add(span.offset);
         for step in self.steps.iter().filter(|step| step.outs.iter().any(|out| out.bytes > 0)) {
-            let (sources, targets) = match self.tables {
-                Some(offset) if CompiledProgram::table(step.ins.len(), step.outs.len()) > 0 => {
+            let (sources, targets) = match self.table_offset {
+                Some(offset) if CompiledProgram::table_bytes(step.ins.len(), step.outs.len()) > 0 => {
                     // SAFETY: the table has room for the operands of any step.
                     let sources = unsafe { run.arena.add(offset) }.cast::<Source<'_>>();
                     // SAFETY: as above. Sources and targets have the same alignment.

@@ -8,7 +8,7 @@ use super::kernels::{BufferSlice, KernelCall, Kernels};
 use super::{Ordered, Planned, donation, report};
 use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
-use crate::peak::list;
+use crate::peak::list_bytes;
 use crate::plan::{Location, Plan};
 use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
 
@@ -18,9 +18,10 @@ use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
 /// If an operand is outside of its memory, or a step runs twice. Both are defects that would be undefined behaviour in a run.
 pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -> Result<CompiledProgram> {
     let (kernels, Ordered { order, plan }) = (&planned.kernels, ordered);
-    let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
+    let table = |call: &KernelCall| CompiledProgram::table_bytes(call.ins.len(), call.outs.len());
     let table = kernels.calls.iter().map(table).max().unwrap_or(0);
-    let (arena, tables) = if table > 0 { (aligned(plan.arena + table), Some(plan.arena)) } else { (plan.arena, None) };
+    let (arena, table_offset) =
+        if table > 0 { (aligned(plan.arena + table), Some(plan.arena)) } else { (plan.arena, None) };
     let mut spans = Vec::with_capacity(kernels.calls.len());
     for call in &kernels.calls {
         let ins = call.ins.iter().map(|slice| span(kernels, plan, slice)).collect::<Result<Vec<Span>>>()?;
@@ -41,7 +42,7 @@ pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -
         .collect();
     let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
     Ok(CompiledProgram {
-        lists: list(&ins) + list(&outs),
+        list_bytes: list_bytes(&ins) + list_bytes(&outs),
         ins: ins.into(),
         results: planned.results.clone(),
         result_avals: outs.into(),
@@ -49,7 +50,7 @@ pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -
         steps: in_order(steps, order)?,
         constants: buffers.constants.iter().map(constant).collect(),
         arena,
-        tables,
+        table_offset,
         donated: donation::donated_arguments(kernels, plan),
         timeline: plan.timeline.clone(),
         live: report::live(kernels, plan),

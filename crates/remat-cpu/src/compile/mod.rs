@@ -127,12 +127,12 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// The multiples of its bytes that a kept value reserves from the free bytes. They are tried in turn until the program needs no more memory
-/// than before.
+/// The multiples of its bytes that a kept value reserves from the free bytes, since the plan cannot use all of them. They are tried in turn
+/// until the program needs no more memory than before.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program. Values that its loops would compute again are kept, loops are computed in blocks, and other loops are joined, where
-/// none of it raises the memory.
+/// Plans a program, and hands the plan that is chosen to `use_plan`, since a plan borrows its steps. Values that loops would compute again
+/// are kept, loops are computed in blocks, and other loops are joined, where none of it raises the memory.
 ///
 /// # Errors
 /// If an operation cannot be run.
@@ -151,10 +151,10 @@ fn plan_with<R>(
     let free: Vec<usize> = plan.timeline.iter().map(|live| plan.arena - live).collect();
     for margin in MARGINS {
         let Some(kept) = steps.keep(order, &free, margin)? else { break };
-        let keeping = Planned::new(&kept, caller, threads, &controls)?;
-        let more = keeping.programs(jaxpr)?;
+        let other = Planned::new(&kept, caller, threads, &controls)?;
+        let more = other.programs(jaxpr)?;
         if needs_no_more(&more, &programs, caller) {
-            return in_blocks(jaxpr, &keeping, more, caller, use_plan);
+            return in_blocks(jaxpr, &other, more, caller, use_plan);
         }
     }
     in_blocks(jaxpr, &planned, programs, caller, use_plan)
@@ -176,11 +176,12 @@ fn in_blocks<R>(
 ) -> Result<R> {
     let steps = planned.kernels.steps;
     // The operand tables of large steps are memory too.
-    let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
+    let table = |call: &KernelCall| CompiledProgram::table_bytes(call.ins.len(), call.outs.len());
     let largest = planned.kernels.calls.iter().map(table).max().unwrap_or(0);
     let mut apart: HashSet<Var> = HashSet::new();
     for _ in 0..ATTEMPTS {
-        let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest, &apart)? else {
+        let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table_bytes(ins, outs) <= largest, &apart)?
+        else {
             break;
         };
         let Kernels { threads, controls, .. } = planned.kernels;

@@ -48,7 +48,7 @@ impl Body {
     }
 
     pub(super) fn scratch(&self) -> usize {
-        self.program.memory()
+        self.program.memory_bytes()
     }
 
     /// Runs the body.
