@@ -149,6 +149,7 @@ enum ConstantValue {
 const FAR: usize = 1 << 18;
 
 /// From this many instructions per tile, the hardware prefetcher loses the streams, and tiles are prefetched explicitly.
+/// (Measured in docs/EXPERIMENTS.md, "Prefetch in loops".)
 const LONG_CODE: usize = 3;
 
 impl Program {

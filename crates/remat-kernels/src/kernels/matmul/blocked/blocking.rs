@@ -12,8 +12,8 @@ use super::operands::block_len;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::base::{cache, scratch};
 
-/// The contracted axis is taken in parts of this length at most. (Parts of 256 to 512 positions measured the same, longer ones within
-/// 1 %: docs/EXPERIMENTS.md, "Micro-kernels of our own".)
+/// The contracted axis is taken in parts of this length at most. (Parts of 256 positions take up to 3 % longer, longer ones changed less
+/// than 1 %: docs/EXPERIMENTS.md, "Packing of f32 panels" and "Micro-kernels of our own".)
 pub(in crate::kernels::matmul) const PART: usize = 512;
 
 /// Parts of the contracted axis are a multiple of this.
@@ -37,7 +37,7 @@ const BLOCK_COLUMNS: usize = 256;
 /// operand comes into it once for all of them: 96 KiB of f32. They are whole panels of every micro-kernel (4, 6, 8 or 12 rows).
 const LEFT_ROWS: usize = 48;
 
-/// Most rows of a left block, for elements of this size: twice as many where they take at most two thirds of the second-level cache.
+/// Most rows of a left block, for elements of this size: twice as many where these take at most a third of the second-level cache.
 /// (Measured in docs/EXPERIMENTS.md, "The next panel of products of several parts".)
 fn most_left_rows(cache: usize, element: usize) -> usize {
     LEFT_ROWS * (cache / (3 * LEFT_ROWS * PART * element)).clamp(1, 2)

@@ -1,11 +1,10 @@
 //! Products of a matrix and a thin operand: a vector, or up to [`ROWS`] rows.
 //!
 //! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory, row by
-//! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`]) that are added up at the end; along
-//! a short axis they stay in registers ([`short`]). A long contracted axis is cut, and the sums of the parts are added in
-//! order. So the order of a sum depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`]
-//! rows. Several rows are multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as
-//! long as the products.
+//! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`]) that are added up at the end; along a short axis
+//! they stay in registers ([`short`]). A long contracted axis is cut, and the sums of the parts are added in order. So the order of a sum
+//! depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`] rows. Several rows are
+//! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
 //! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time.
@@ -68,6 +67,7 @@ const BLOCK: usize = 64;
 const COPIED: usize = 1 << 13;
 
 /// Most bytes of a matrix that is transposed where the contracted axis is short: reading larger ones column by column takes no longer.
+/// (Measured in docs/EXPERIMENTS.md, "Batches of few rows".)
 const NEAR: usize = 1 << 15;
 
 /// The kernel of such products, one for each index of the batch. Columns here are those of the result: the rows of a matrix whose elements
