@@ -1,5 +1,6 @@
 //! The memory of a run, depending on the arguments that the caller donates.
 
+use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Array, Aval, LiveKind, LiveValue};
 
 use crate::arena::Arena;
@@ -40,6 +41,17 @@ impl CompiledProgram {
     /// The bytes of the outputs that take the memory of no argument.
     pub(crate) fn own_outputs(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
         bytes(self.own(is_donated).map(|out| &self.outputs[out]))
+    }
+
+    /// The bytes that donating each argument saves: those of the output that takes its memory, and of the output's header.
+    pub(crate) fn saved_bytes(&self) -> IndexVec<ArgId, usize> {
+        let mut saved = index_vec![0; self.ins.len()];
+        for (out, donated) in self.donated.iter_enumerated() {
+            if let Some(arg) = *donated {
+                saved[arg] = self.outputs[out].bytes() + Array::HEADER;
+            }
+        }
+        saved
     }
 
     /// Bytes that are not elements: lists of arguments and results, the header of each output, and the gap before the arena.

@@ -224,7 +224,8 @@ fn joined<R>(
     use_plan(planned, programs)
 }
 
-/// Whether a program needs no more memory than another, whichever arguments the caller donates.
+/// Whether a program needs no more memory than another if the caller donates no arguments, all of them, or those with which the other
+/// program saves more, which are the worst to donate.
 fn needs_no_more(more: &Programs, than: &Programs, caller: Caller) -> bool {
     // A loop gives a carry that is not computed in place a second buffer.
     let mut donated = more.keeping.donated.iter().zip(&than.keeping.donated);
@@ -233,12 +234,8 @@ fn needs_no_more(more: &Programs, than: &Programs, caller: Caller) -> bool {
     }
     let peak =
         |programs: &Programs, is_donated: &dyn Fn(ArgId) -> bool| programs.for_donated(is_donated).peak(is_donated);
-    // The bytes of the outputs that take the memory of an argument. Those arguments with which the other program saves more are the worst
-    // to donate.
-    let saved = |program: &CompiledProgram, arg: ArgId| {
-        program.own_outputs(|_| false) - program.own_outputs(|donated| donated == arg)
-    };
-    let is_worse = |arg: ArgId| saved(&more.keeping, arg) < saved(&than.keeping, arg);
+    let saved = [more, than].map(|programs| programs.keeping.saved_bytes());
+    let is_worse = |arg: ArgId| saved[0][arg] < saved[1][arg];
     let donated: [&dyn Fn(ArgId) -> bool; 3] = [&|_| false, &|_| true, &is_worse];
     donated.into_iter().all(|is_donated| peak(more, is_donated) <= peak(than, is_donated))
 }

@@ -208,8 +208,9 @@ impl Recomputer {
     }
 
     /// Whether the leaves of a value are in memory at these readers (or nearly until then) anyway, are small, or have fewer bytes than the
-    /// value that would have to stay. They may also have as many bytes, if they stay for long anyway and no reader needs the value in
-    /// memory: then they take the place of the value from their last reader on.
+    /// value that would have to stay. One leaf of as many bytes may also stay, if it does so for long anyway and all readers are loops: it
+    /// takes the place of the value from its last reader on. A loop must be able to write its result over it as over the value, so it has
+    /// the dtype and is read element by element.
     fn available(&self, cone: &Cone, at: usize, out: Var, readers: &[usize]) -> bool {
         let Some(&step) = readers.last() else { return false };
         let aval = |var: Var| &self.steps.jaxpr.avals[var];
@@ -222,11 +223,27 @@ impl Recomputer {
         match others.iter().map(|&leaf| aval(leaf).bytes()).sum::<usize>().cmp(&aval(out).bytes()) {
             Ordering::Less => true,
             Ordering::Equal => {
-                others.iter().all(|&leaf| last(leaf) > at + FAR_STEPS)
+                others.len() == 1
+                    && others.iter().all(|&leaf| {
+                        aval(leaf).dtype == aval(out).dtype
+                            && last(leaf) > at + FAR_STEPS
+                            && self.is_read_in_order(at, cone, leaf)
+                    })
                     && readers.iter().all(|&reader| self.can_inline(reader, out, cone, aval(out).size()))
             }
             Ordering::Greater => false,
         }
+    }
+
+    /// Whether the members of a cone read all elements of a leaf in their order.
+    fn is_read_in_order(&self, at: usize, cone: &Cone, leaf: Var) -> bool {
+        let size = self.steps.jaxpr.avals[leaf].size();
+        let is_in_order = |x: &Value| match x {
+            Value::View { base, layout } => *base != leaf || (layout.is_contiguous() && layout.size() == size),
+            Value::Splat { .. } => true,
+        };
+        let Some(fused_loop) = self.loop_at(at) else { return false };
+        cone.members.iter().all(|&i| fused_loop.members[i].operands.iter().all(is_in_order))
     }
 
     fn is_row(&self, var: Var, at: usize) -> bool {
