@@ -133,8 +133,8 @@ fn planned(table: &str) -> Vec<(String, f64)> {
     .collect()
 }
 
-/// Times depend on the machine, and peaks a little on the instructions of its CPU. The table is of steps that take long in a build for tests, so that rows are
-/// those of a smaller model, and peaks are what a run of the same sizes plans.
+/// Times depend on the machine, and peaks a little on the instructions of its CPU. The table is of steps that take long in a build for
+/// tests, so that rows are those of a smaller model, and peaks are what a run of the same sizes plans.
 #[test]
 fn the_table_of_policies_is_that_of_the_guide() {
     let page = page("measuring.md");
@@ -158,5 +158,7 @@ fn the_table_of_policies_is_that_of_the_guide() {
         assert!((peak - of_page).abs() < 0.1 * of_page, "{policy}: {of_page} KiB shown, {peak} planned");
         peak
     });
-    assert!(peaks.is_sorted_by(|a, b| a > b), "{peaks:?}");
+    // The engine computes cheap values again under every policy, so that `Dots` need not be below `none`.
+    let [none, dots, names, nothing] = peaks;
+    assert!(none.min(dots) > names && names > nothing, "{peaks:?}");
 }
