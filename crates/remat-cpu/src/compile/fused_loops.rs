@@ -96,7 +96,7 @@ impl Kernels<'_> {
     /// Adds the step of loops that are computed together.
     ///
     /// # Errors
-    /// As for [`Kernels::fused`].
+    /// As for [`Kernels::fused_loop`].
     pub(super) fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
         let steps = self.steps;
         let specs = blocks.fused_loops.iter().map(|fused_loop| spec(steps, fused_loop)).collect::<Result<Vec<_>>>()?;

@@ -55,10 +55,7 @@ impl Steps {
         if !blocker.is_changed {
             return Ok(None);
         }
-        let Steps { jaxpr, names, values, tokens, .. } = self;
-        let steps = blocker.rest.into_iter().flatten().collect();
-        let steps =
-            Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
+        let steps = self.with(blocker.rest.into_iter().flatten().collect());
         check(&steps)?;
         Ok(Some(steps))
     }

@@ -18,6 +18,14 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// Whether this reads no element of the buffer of a variable, or `size` elements of it in order.
+    pub(super) fn is_other_or_whole(&self, var: Var, size: usize) -> bool {
+        match self {
+            Value::View { base, layout } => *base != var || (layout.is_contiguous() && layout.size() == size),
+            Value::Splat { .. } => true,
+        }
+    }
+
     /// The variable that owns the buffer it is in.
     pub(crate) fn base(&self) -> Option<Var> {
         match self {
@@ -242,6 +250,12 @@ impl Step {
 }
 
 impl Steps {
+    /// The program with these steps.
+    pub(super) fn with(&self, steps: Vec<Step>) -> Steps {
+        let Steps { jaxpr, names, values, tokens, .. } = self;
+        Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps }
+    }
+
     /// The value of an atom.
     pub(crate) fn value(&self, atom: Atom) -> Value {
         match atom {

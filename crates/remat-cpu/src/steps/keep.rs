@@ -38,10 +38,7 @@ impl Steps {
         let there = order.iter().zip(free).filter(|(step, _)| step.index() < self.steps.len());
         let (order, free): (Vec<StepId>, Vec<usize>) = there.map(|(&step, &free)| (step, free / margin)).unzip();
         let steps = order.iter().map(|step| self.steps[step.index()].clone()).collect();
-        let Steps { jaxpr, names, values, tokens, .. } = self;
-        let steps =
-            Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
-        let mut keeper = Keeper::new(steps, free);
+        let mut keeper = Keeper::new(self.with(steps), free);
         // The last equations first: a loop that reads one of them need not compute the equations before it.
         let mut is_changed = false;
         for (eqn, positions) in keeper.computed().into_iter().rev() {

@@ -45,10 +45,7 @@ impl Steps {
         for base in self.jaxpr.outs.iter().filter_map(|out| self.values[out.var()?].base()) {
             readers[base] += 1;
         }
-        let Steps { jaxpr, names, values, tokens, .. } = self;
-        let steps = Vec::new();
-        let steps =
-            Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
+        let steps = self.with(Vec::new());
         let mut joiner = Joiner { steps, seen: Vec::with_capacity(all.len()), readers };
         let (mut at, mut is_changed) = (0, false);
         let mut later = all.into_iter();

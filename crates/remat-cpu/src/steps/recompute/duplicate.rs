@@ -10,7 +10,7 @@ use remat_ir::Var;
 use remat_opt::cost::{SMALL_BYTES, is_cheap};
 
 use super::super::fuse::{MOST_MEMBERS, fits_shape};
-use super::super::ir::{FusedLoop, Steps, Value};
+use super::super::ir::{FusedLoop, Steps};
 use super::{Cone, Leaves, Recomputer, reads};
 
 /// The most equations that are duplicated for a value.
@@ -65,13 +65,9 @@ impl Recomputer {
     fn takes(&self, reader: usize, from: &FusedLoop, out: Var, cone: &Cone) -> bool {
         let Some(fused_loop) = self.loop_at(reader) else { return false };
         let Some((shape, _)) = &fused_loop.reduction else { return self.can_inline(reader, out, cone, from.size()) };
-        let is_whole = |x: &Value| match x {
-            Value::View { base, layout } => *base != out || (layout.is_contiguous() && layout.size() == from.size()),
-            Value::Splat { .. } => true,
-        };
         fused_loop.size() == from.size()
             && fused_loop.members.len() + cone.members.len() <= MOST_MEMBERS
-            && fused_loop.members.iter().all(|m| m.operands.iter().all(is_whole))
+            && fused_loop.members.iter().all(|m| m.operands.iter().all(|x| x.is_other_or_whole(out, from.size())))
             && cone.members.iter().all(|&i| fits_shape(&from.members[i], shape))
     }
 

@@ -223,12 +223,10 @@ impl Recomputer {
         match others.iter().map(|&leaf| aval(leaf).bytes()).sum::<usize>().cmp(&aval(out).bytes()) {
             Ordering::Less => true,
             Ordering::Equal => {
-                others.len() == 1
-                    && others.iter().all(|&leaf| {
-                        aval(leaf).dtype == aval(out).dtype
-                            && last(leaf) > at + FAR_STEPS
-                            && self.is_read_in_order(at, cone, leaf)
-                    })
+                let &[leaf] = &others[..] else { return false };
+                aval(leaf).dtype == aval(out).dtype
+                    && last(leaf) > at + FAR_STEPS
+                    && self.is_read_in_order(at, cone, leaf)
                     && readers.iter().all(|&reader| self.can_inline(reader, out, cone, aval(out).size()))
             }
             Ordering::Greater => false,
@@ -238,12 +236,8 @@ impl Recomputer {
     /// Whether the members of a cone read all elements of a leaf in their order.
     fn is_read_in_order(&self, at: usize, cone: &Cone, leaf: Var) -> bool {
         let size = self.steps.jaxpr.avals[leaf].size();
-        let is_in_order = |x: &Value| match x {
-            Value::View { base, layout } => *base != leaf || (layout.is_contiguous() && layout.size() == size),
-            Value::Splat { .. } => true,
-        };
         let Some(fused_loop) = self.loop_at(at) else { return false };
-        cone.members.iter().all(|&i| fused_loop.members[i].operands.iter().all(is_in_order))
+        cone.members.iter().all(|&i| fused_loop.members[i].operands.iter().all(|x| x.is_other_or_whole(leaf, size)))
     }
 
     fn is_row(&self, var: Var, at: usize) -> bool {
@@ -290,16 +284,14 @@ impl Recomputer {
     /// Whether a loop can compute the value: it has as many elements.
     fn can_inline(&self, reader: usize, out: Var, cone: &Cone, size: usize) -> bool {
         let Some(fused_loop) = self.loop_at(reader) else { return false };
-        let is_whole = |layout: &Layout| layout.is_contiguous() && layout.size() == size;
         fused_loop.reduction.is_none()
             && fused_loop.rows * fused_loop.columns.unwrap_or(1) == size
             && fused_loop.members.len() + cone.members.len() <= MOST_MEMBERS
-            && fused_loop.members.iter().filter(|m| m.extent == Extent::Full || reads(m, out)).all(|m| {
-                m.operands.iter().all(|x| match x {
-                    Value::View { base, layout } => *base != out || is_whole(layout),
-                    Value::Splat { .. } => true,
-                })
-            })
+            && fused_loop
+                .members
+                .iter()
+                .filter(|m| m.extent == Extent::Full || reads(m, out))
+                .all(|m| m.operands.iter().all(|x| x.is_other_or_whole(out, size)))
     }
 
     /// Copies of a cone's members with new results, and the variable of the value among them.
