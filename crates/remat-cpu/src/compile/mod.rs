@@ -18,12 +18,12 @@ use remat_ir::{Jaxpr, Result, Var};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 
-use crate::ids::{ArgId, BufferId, ResultId, StepId};
+use crate::ids::{ArgId, BufferId, EqnId, ResultId, StepId};
 use crate::peak::Programs;
 use crate::plan::{Plan, plan};
 use crate::program::{CompiledProgram, ProgramResult};
 use crate::schedule::{Graph, schedule};
-use crate::steps::{Blocks, Step, Steps};
+use crate::steps::{Step, Steps};
 
 use buffers::Owner;
 use kernels::{Controls, KernelCall, Kernels};
@@ -93,25 +93,22 @@ impl<'a> Planned<'a> {
         Ok(Planned { kernels, results, keeping, donating })
     }
 
-    /// The loops in blocks during which more memory is live than another plan needs, or those with the most live memory if there are none:
-    /// the holes between values need memory too.
-    fn too_large<'s>(&'s self, than: &Planned<'_>) -> Vec<&'s Blocks> {
-        let mut steps = Vec::new();
+    /// The results of the loops of changed steps during which more memory is live than another plan needs, or of those with the most live
+    /// memory if there are none: the holes between values need memory too. `is_changed` tells which steps are.
+    fn too_large(&self, than: &Planned<'_>, is_changed: impl Fn(&Step) -> bool) -> Vec<Var> {
+        let mut loops = Vec::new();
         for (mine, other) in [(Some(&self.keeping), &than.keeping), (self.donating.as_ref(), than.for_donating())] {
             let Some(Ordered { order, plan }) = mine.filter(|mine| mine.plan.arena > other.plan.arena) else {
                 continue;
             };
-            let live = order.iter().zip(&plan.timeline);
-            let blocks = live.filter_map(|(&step, &live)| match self.kernels.steps.steps.get(step.index()) {
-                Some(Step::Blocks(blocks)) => Some((live, blocks)),
-                _ => None,
-            });
-            let blocks: Vec<(usize, &Blocks)> = blocks.collect();
-            let most = blocks.iter().map(|(live, _)| *live).max().unwrap_or(0);
+            let steps = order.iter().map(|step| self.kernels.steps.steps.get(step.index()));
+            let live = steps.zip(&plan.timeline).filter_map(|(step, &live)| Some((step?, live)));
+            let changed: Vec<(&Step, usize)> = live.filter(|(step, _)| is_changed(step)).collect();
+            let most = changed.iter().map(|(_, live)| *live).max().unwrap_or(0);
             let limit = most.min(other.plan.arena + 1);
-            steps.extend(blocks.iter().filter(|(live, _)| *live >= limit).map(|(_, blocks)| *blocks));
+            loops.extend(changed.iter().filter(|(_, live)| *live >= limit).flat_map(|(step, _)| step.fused_loops()));
         }
-        steps
+        loops.into_iter().flat_map(|fused_loop| &fused_loop.members).map(|member| member.out).collect()
     }
 
     fn for_donating(&self) -> &Ordered {
@@ -160,10 +157,8 @@ fn plan_with<R>(
     in_blocks(jaxpr, &planned, programs, caller, use_plan)
 }
 
-/// How often loops in blocks are planned, with those apart that needed too much memory the last time.
-const ATTEMPTS: usize = 4;
-
-/// Plans a program with its loops computed in blocks, as far as that needs no more memory than this plan.
+/// Plans a program with its loops computed in blocks, and others joined where they share work. Loops in blocks stay as they are: a
+/// normalisation of channels gains more in blocks than by a loop that it shares.
 ///
 /// # Errors
 /// As [`plan_with`].
@@ -174,52 +169,49 @@ fn in_blocks<R>(
     caller: Caller,
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
-    let steps = planned.kernels.steps;
     // The operand tables of large steps are memory too.
     let table = |call: &KernelCall| CompiledProgram::table_bytes(call.ins.len(), call.outs.len());
     let largest = planned.kernels.calls.iter().map(table).max().unwrap_or(0);
-    let mut apart: HashSet<Var> = HashSet::new();
-    for _ in 0..ATTEMPTS {
-        let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table_bytes(ins, outs) <= largest, &apart)?
-        else {
-            break;
-        };
-        let Kernels { threads, controls, .. } = planned.kernels;
-        let other = Planned::new(&blocks, caller, threads, controls)?;
-        let more = other.programs(jaxpr)?;
-        if needs_no_more(&more, &programs, caller) {
-            return joined(jaxpr, &other, more, caller, use_plan);
-        }
-        let too_large = other.too_large(planned);
-        if too_large.is_empty() {
-            break;
-        }
-        apart.extend(
-            too_large.into_iter().flat_map(|blocks| &blocks.fused_loops).flat_map(|fused_loop| &fused_loop.outs),
-        );
-    }
-    joined(jaxpr, planned, programs, caller, use_plan)
+    let is_small = |ins, outs| CompiledProgram::table_bytes(ins, outs) <= largest;
+    let in_blocks = |planned: &Planned<'_>, apart: &HashSet<Var>| planned.kernels.steps.in_blocks(is_small, apart);
+    let join = |planned: &Planned<'_>, apart: &HashSet<Var>| planned.kernels.steps.join(&planned.keeping.order, apart);
+    changed(jaxpr, planned, programs, caller, in_blocks, |planned, programs| {
+        changed(jaxpr, planned, programs, caller, join, use_plan)
+    })
 }
 
-/// Plans a program with its loops joined where they share work, unless that needs more memory than this plan. Loops that are computed in
-/// blocks stay as they are: a normalisation of channels gains more in blocks than by a loop that it shares.
+/// How often a change of the steps is planned, with those loops apart that needed too much memory the last time.
+const ATTEMPTS: usize = 4;
+
+/// Plans a program with several loops in one step, as far as that needs no more memory than this plan. `change` changes the steps of a plan,
+/// except for the loops that compute some variables.
 ///
 /// # Errors
 /// As [`plan_with`].
-fn joined<R>(
+fn changed<R>(
     jaxpr: &Jaxpr,
     planned: &Planned<'_>,
     programs: Programs,
     caller: Caller,
+    change: impl Fn(&Planned<'_>, &HashSet<Var>) -> Result<Option<Steps>>,
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
-    if let Some(steps) = planned.kernels.steps.join(&planned.keeping.order)? {
+    let mut apart: HashSet<Var> = HashSet::new();
+    for _ in 0..ATTEMPTS {
+        let Some(steps) = change(planned, &apart)? else { break };
         let Kernels { threads, controls, .. } = planned.kernels;
         let other = Planned::new(&steps, caller, threads, controls)?;
         let more = other.programs(jaxpr)?;
         if needs_no_more(&more, &programs, caller) {
             return use_plan(&other, more);
         }
+        let before: HashSet<Vec<EqnId>> =
+            planned.kernels.steps.steps.iter().map(|step| step.eqns().collect()).collect();
+        let too_large = other.too_large(planned, |step| !before.contains(&step.eqns().collect::<Vec<EqnId>>()));
+        if too_large.is_empty() {
+            break;
+        }
+        apart.extend(too_large);
     }
     use_plan(planned, programs)
 }

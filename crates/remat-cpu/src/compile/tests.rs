@@ -272,6 +272,50 @@ fn one_program_has_loops_in_blocks_and_joined_loops() {
     assert_eq!([text.matches("blocks[").count(), text.matches(" = exp arg0").count()], [1, 1], "{text}");
 }
 
+/// Two loops that compute the same quotient of arguments. Joined, they need memory for both results at one time.
+const OF_ARGUMENTS: &str = "a0:ARRAY = div a b
+    a1:ARRAY = mul a a0
+    a2:ARRAY = MAXIMA a1
+    a3:ARRAY = MAXIMA y
+    a4:ARRAY = mul a3 a0
+    a5:ARRAY = add a4 a
+    a6:ARRAY = MAXIMA a5
+    a7:f32[1,512] = slice[limit_indices=(1, 512) start_indices=(0, 0) strides=(1, 1)] a2
+    a8:f32[1,512] = slice[limit_indices=(1, 512) start_indices=(0, 0) strides=(1, 1)] a6";
+/// Two loops that share a quotient of temporaries. Joined, both operands are live while the largest array is computed, instead of the
+/// quotient.
+const OF_TEMPORARIES: &str = "t0:f32[256,512] = concatenate[dimension=0] a b a b
+    t1:ARRAY = slice[limit_indices=(64, 512) start_indices=(0, 0) strides=(1, 1)] t0
+    t2:ARRAY = slice[limit_indices=(128, 512) start_indices=(64, 0) strides=(1, 1)] t0
+    t3:ARRAY = MAXIMA t1
+    t4:ARRAY = MAXIMA t2
+    t5:ARRAY = div t3 t4
+    t6:ARRAY = mul t3 t5
+    t7:ARRAY = MAXIMA t6
+    t8:f32[320,512] = concatenate[dimension=0] y y y y y
+    t9:f32[320,512] = MAXIMA t8
+    u0:ARRAY = slice[limit_indices=(64, 512) start_indices=(0, 0) strides=(1, 1)] t9
+    u1:ARRAY = mul u0 t5
+    u2:ARRAY = add u1 y
+    u3:ARRAY = MAXIMA u2
+    u4:f32[1,512] = slice[limit_indices=(1, 512) start_indices=(0, 0) strides=(1, 1)] t7
+    u5:f32[1,512] = slice[limit_indices=(1, 512) start_indices=(0, 0) strides=(1, 1)] u3";
+
+#[test]
+fn only_the_joins_that_need_memory_are_dropped() {
+    let loops = |equations: &str, outs: &str| {
+        let text = format!("{{ lambda ; a:ARRAY b:ARRAY y:ARRAY. let {equations} in ({outs}) }}");
+        let text = text.replace("MAXIMA", "cummax[axis=0 reverse=False]").replace("ARRAY", "f32[64,512]");
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let threads = Threads::new(2).expect("two threads");
+        let text = plan_with(&jaxpr, Caller::User, &threads, |planned, _| planned.text(&threads, 0));
+        text.expect("it is planned").matches("loop[").count()
+    };
+    assert_eq!(loops(OF_TEMPORARIES, "u4, u5"), 2);
+    // The results of the other two loops are not live at the peak.
+    assert_eq!(loops(&format!("{OF_TEMPORARIES} {OF_ARGUMENTS}"), "u4, u5, a7, a8"), 3);
+}
+
 #[test]
 fn a_buffer_belongs_to_one_variable() {
     let text = "{ lambda ; a:f32[4]. let b:f32[4] = cumsum[axis=0 reverse=False] a c:f32[4] = cumsum[axis=0 reverse=True] b in (c,) }";

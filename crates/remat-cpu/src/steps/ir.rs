@@ -176,6 +176,15 @@ impl Step {
         }
     }
 
+    /// The loops of the step, if it has any.
+    pub(crate) fn fused_loops(&self) -> &[FusedLoop] {
+        match self {
+            Step::Loop(fused_loop) => std::slice::from_ref(fused_loop),
+            Step::Blocks(blocks) => &blocks.fused_loops,
+            _ => &[],
+        }
+    }
+
     /// Replaces the buffer of one variable by that of another in all operands.
     pub(super) fn replace(&mut self, old: Var, new: Var) {
         let operands: Vec<&mut Value> = match self {
@@ -204,23 +213,21 @@ impl Step {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => Box::new(operands.iter()),
             Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
             Step::Iota { .. } => Box::new(std::iter::empty()),
-            Step::Loop(fused_loop) => Box::new(fused_loop.members.iter().flat_map(|m| &m.operands)),
-            Step::Blocks(Blocks { fused_loops, .. }) => {
-                Box::new(fused_loops.iter().flat_map(|fused_loop| &fused_loop.members).flat_map(|m| &m.operands))
+            Step::Loop(_) | Step::Blocks(_) => {
+                Box::new(self.fused_loops().iter().flat_map(|fused_loop| &fused_loop.members).flat_map(|m| &m.operands))
             }
         }
     }
 
     /// The equations that it computes, or for which it prepares an operand.
-    fn eqns(&self) -> Box<dyn Iterator<Item = EqnId> + '_> {
+    pub(crate) fn eqns(&self) -> Box<dyn Iterator<Item = EqnId> + '_> {
         match self {
             Step::Equation { eqn, .. }
             | Step::Copy { eqn, .. }
             | Step::Iota { eqn, .. }
             | Step::Barrier { eqn, .. } => Box::new(std::iter::once(*eqn)),
-            Step::Loop(fused_loop) => Box::new(fused_loop.members.iter().map(|m| m.eqn)),
-            Step::Blocks(Blocks { fused_loops, .. }) => {
-                Box::new(fused_loops.iter().flat_map(|fused_loop| &fused_loop.members).map(|m| m.eqn))
+            Step::Loop(_) | Step::Blocks(_) => {
+                Box::new(self.fused_loops().iter().flat_map(|fused_loop| &fused_loop.members).map(|m| m.eqn))
             }
         }
     }

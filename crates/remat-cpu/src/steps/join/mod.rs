@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use remat_ir::{Result, Var, VarMap};
 use remat_kernels::Extent;
 use remat_opt::cost::SMALL_BYTES;
@@ -30,11 +32,12 @@ const MOST_STEPS_DELAYED: usize = 6;
 const MOST_OF_BOTH: [usize; 2] = [7, 8];
 
 impl Steps {
-    /// The steps in the order in which they run, with loops joined where that saves time. `None` if there are no such loops.
+    /// The steps in the order in which they run, with loops joined where that saves time. Loops that compute one of the variables `apart`
+    /// stay apart. `None` if there are no loops to join.
     ///
     /// # Errors
     /// If the steps are wrong, which is a defect.
-    pub(crate) fn join(&self, order: &[StepId]) -> Result<Option<Steps>> {
+    pub(crate) fn join(&self, order: &[StepId], apart: &HashSet<Var>) -> Result<Option<Steps>> {
         // Copies of results have no step here.
         let order = order.iter().filter(|step| step.index() < self.steps.len());
         let all: Vec<Step> = order.map(|step| self.steps[step.index()].clone()).collect();
@@ -46,7 +49,7 @@ impl Steps {
             readers[base] += 1;
         }
         let steps = self.with(Vec::new());
-        let mut joiner = Joiner { steps, seen: Vec::with_capacity(all.len()), readers };
+        let mut joiner = Joiner { steps, apart, seen: Vec::with_capacity(all.len()), readers };
         let (mut at, mut is_changed) = (0, false);
         let mut later = all.into_iter();
         loop {
@@ -69,16 +72,18 @@ impl Steps {
     }
 }
 
-struct Joiner {
+struct Joiner<'a> {
     /// The program, without its steps.
     steps: Steps,
+    /// Variables whose loops stay apart.
+    apart: &'a HashSet<Var>,
     /// The steps up to the last one that was visited. The later ones are not here, so that a join moves few of them.
     seen: Vec<Step>,
     /// The number of steps that read each variable which they do not compute; one more where it is returned.
     readers: VarMap<usize>,
 }
 
-impl Joiner {
+impl Joiner<'_> {
     /// Joins a loop before this step with it. Returns the position of the joined loop.
     fn join_one_before(&mut self, at: usize) -> Option<usize> {
         for first in (at.saturating_sub(MOST_STEPS_DELAYED)..at).rev() {
@@ -123,8 +128,10 @@ impl Joiner {
 
     /// The two loops joined, if they fit together and the joined loop costs less.
     fn joined(&self, first: usize, second: usize) -> Option<FusedLoop> {
-        let [a, b] =
-            [first, second].map(|at| self.seen[at].fused_loop().filter(|fused_loop| fused_loop.reduction.is_none()));
+        let may_join = |fused_loop: &&FusedLoop| {
+            fused_loop.reduction.is_none() && !fused_loop.outs.iter().any(|out| self.apart.contains(out))
+        };
+        let [a, b] = [first, second].map(|at| self.seen[at].fused_loop().filter(may_join));
         let (a, b) = (a?, b?);
         let columns = a.columns.or(b.columns);
         if a.size() != b.size() || b.columns.or(columns) != columns || a.members.len() + b.members.len() > MOST_MEMBERS
