@@ -34,6 +34,13 @@ fn main() {
     ] {
         attention(&bench, &format!("{name}, {dtype}"), dtype, sizes, causal);
     }
+    // One head of keys for more queries than the kernel of few queries takes.
+    for (queries, heads) in [(1, 16), (1, 32), (16, 8), (64, 8)] {
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            let name = format!("{queries} tokens of {heads} heads, long cache, {dtype}");
+            attention(&bench, &name, dtype, [1, queries, 16384, heads, 1, 128], false);
+        }
+    }
 }
 
 fn attention(bench: &Bench, name: &str, dtype: DType, sizes: [usize; 6], causal: bool) {

@@ -3,14 +3,17 @@
 //! A task has the queries that share a key head. It takes a few blocks of queries at a time, and for them goes through the blocks of keys.
 //! It computes the weights again, from the scores and the logsumexp, and then the cotangents of the scores. The cotangents of queries are
 //! sums over the blocks of keys and are written at once. Those of keys and values are summed in scratch memory. Where there are few heads,
-//! the blocks of queries are split among several tasks, whose sums are added in order.
+//! the blocks of queries are split among several tasks, and where they are few too, the keys are. The sums of tasks are added in order.
 
 // Each task writes its own rows.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use remat_ir::{DType, DotProductAttentionCotangent};
 
 use super::bias::{self, bias_cotangents};
+use super::parts::{Parts, TASKS};
 use super::problem::Problem;
 use super::score_cotangents::{AllElements, CotangentOperands, Queries, Workspace};
 use super::tile::{KEYS, QUERIES, QueryBlock, QueryGroup, RUN, Tile, row_width, transposed, write_row};
@@ -29,18 +32,10 @@ pub(super) fn kernel(
     layouts: &[Layout],
     unit: Option<Unit>,
 ) -> Box<dyn Kernel> {
-    let problem = Problem::new(&op.attention, layouts, unit);
-    let parts = parts(&problem);
-    let operands = CotangentOperands::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
-    let bias = op.attention.operands(layouts).bias.filter(|_| op.cotangents[3]);
-    let bias = bias.map(|layout| [0, 1, 2, 3].map(|d| layout.shape[d]));
-    Box::new(Backward { dtype, operands, wanted: op.cotangents, bias, parts })
+    Box::new(Backward::new(op, dtype, layouts, Problem::new(&op.attention, layouts, unit)))
 }
 
-/// Fewest tasks, if there are enough queries. Each task has its own sums, so that more tasks take more memory.
-const TASKS: usize = 8;
-
-/// How many tasks share the queries of a key head.
+/// How many tasks share the queries of a key head. Each has its own sums, so that more tasks take more memory.
 fn parts(problem: &Problem) -> usize {
     let sizes = &problem.sizes;
     let heads = (sizes.batch * sizes.key_heads).max(1);
@@ -48,27 +43,32 @@ fn parts(problem: &Problem) -> usize {
     TASKS.div_ceil(heads).min(runs).max(1)
 }
 
-struct Backward {
+pub(super) struct Backward {
     dtype: DType,
     operands: CotangentOperands,
     /// Which of query, key, value and bias get a cotangent.
     wanted: [bool; 4],
     /// The shape of the bias, if it gets one.
     bias: Option<[usize; 4]>,
+    /// How many tasks share the queries of a key head, and how many share its keys.
     parts: usize,
+    key_parts: Parts,
 }
 
 /// The outputs for the wanted cotangents.
-struct Outs<'a, D> {
+struct Outs<'a, D: Float> {
     query: Option<DisjointMut<'a, D>>,
     key: Option<DisjointMut<'a, D>>,
     value: Option<DisjointMut<'a, D>>,
+    /// Memory for the cotangents of queries from parts of the keys.
+    query_sums: DisjointMut<'a, D::Wide>,
 }
 
 impl Kernel for Backward {
     fn scratch(&self, threads: usize) -> usize {
-        let pieces = if self.parts == 1 { threads } else { threads.max(self.heads() * self.parts) };
-        pieces * self.piece_len() * self.dtype.wide().size()
+        let own = self.query_sums_len() + self.stored_sums_len() + threads * self.piece_len();
+        let of_bias = if self.bias.is_some() { bias::piece_len(&self.operands) } else { 0 };
+        own.max(threads * of_bias) * self.dtype.wide().size()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -77,6 +77,26 @@ impl Kernel for Backward {
 }
 
 impl Backward {
+    pub(super) fn new(
+        op: &DotProductAttentionCotangent,
+        dtype: DType,
+        layouts: &[Layout],
+        problem: Problem,
+    ) -> Backward {
+        let parts = parts(&problem);
+        let tasks = problem.sizes.batch * problem.sizes.key_heads * parts;
+        let key_parts = Parts::of_tasks(problem.sizes.keys, tasks);
+        let operands = CotangentOperands::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
+        let bias = op.attention.operands(layouts).bias.filter(|_| op.cotangents[3]);
+        let bias = bias.map(|layout| [0, 1, 2, 3].map(|d| layout.shape[d]));
+        Backward { dtype, operands, wanted: op.cotangents, bias, parts, key_parts }
+    }
+
+    /// The number of tasks that threads share.
+    pub(super) fn tasks(&self) -> usize {
+        self.heads() * self.parts * self.key_parts.count
+    }
+
     /// The number of key heads in the whole batch.
     fn heads(&self) -> usize {
         self.operands.problem.sizes.batch * self.operands.problem.sizes.key_heads
@@ -87,23 +107,44 @@ impl Backward {
         QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
     }
 
-    /// Elements of the sums over the queries: the cotangents of a head's keys, and those of its values.
+    /// Elements of a task's sums over the queries: the cotangents of its keys, and those of its values.
     fn sums_len(&self) -> [usize; 2] {
         let sizes = &self.operands.problem.sizes;
         // Products write whole panels of keys.
-        let keys = sizes.keys.next_multiple_of(PANEL);
+        let keys = self.key_parts.longest().next_multiple_of(PANEL);
         [keys * row_width(sizes.features), keys * row_width(sizes.value_features)]
     }
 
-    /// Where the sums begin in a task's scratch memory.
-    fn sums_start(&self) -> usize {
+    /// Elements of the sums of all tasks, if several share the queries of a key head.
+    fn stored_sums_len(&self) -> usize {
+        let tasks = if self.parts == 1 { 0 } else { self.tasks() };
+        tasks * self.sums_len().iter().sum::<usize>()
+    }
+
+    /// Elements of the cotangents of a block of queries from one part of the keys.
+    fn block_len(&self) -> usize {
+        let sizes = &self.operands.problem.sizes;
+        (sizes.queries * sizes.group()).min(QUERIES) * row_width(sizes.features)
+    }
+
+    /// Elements of the cotangents of all queries from all parts of the keys, if there are several.
+    fn query_sums_len(&self) -> usize {
+        if self.key_parts.count == 1 || !self.wanted[0] {
+            return 0;
+        }
+        let blocks = QueryGroup::of_key_head(&self.operands.problem.sizes, 0, 0).blocks();
+        self.heads() * blocks * self.key_parts.count * self.block_len()
+    }
+
+    /// Elements of a task's workspace.
+    fn workspace_len(&self) -> usize {
         self.operands.workspace_len() + RUN * self.operands.queries_len()
     }
 
-    /// Elements of a task's scratch memory.
+    /// Elements of a thread's scratch memory.
     fn piece_len(&self) -> usize {
-        let own = self.sums_start() + self.sums_len().iter().sum::<usize>();
-        if self.bias.is_some() { own.max(bias::piece_len(&self.operands)) } else { own }
+        let sums = if self.parts == 1 { self.sums_len().iter().sum() } else { 0 };
+        self.workspace_len() + sums
     }
 
     fn run_as<D: Float>(
@@ -123,56 +164,67 @@ impl Backward {
         if query.is_none() && key.is_none() && value.is_none() {
             return;
         }
+        let (query_sums, scratch) = scratch.split_at_mut(self.query_sums_len());
+        let (stored, scratch) = scratch.split_at_mut(self.stored_sums_len());
         let [query, key, value] = [query, key, value].map(|out| out.map(DisjointMut::new));
-        let outs = Outs { query, key, value };
-        let keys = self.operands.problem.sizes.keys;
-        if self.parts == 1 {
-            return threads.for_each_with_scratch(self.heads(), scratch, |head, piece| {
-                self.task(head, 0, &from, &outs, piece);
-                self.write_keys(head, 0, keys, piece, &outs);
+        let outs = Outs { query, key, value, query_sums: DisjointMut::new(query_sums) };
+        let (heads, parts, key_parts) = (self.heads(), self.parts, self.key_parts.count);
+        let len = self.sums_len().iter().sum::<usize>();
+        let of_tasks = DisjointMut::new(&mut *stored);
+        threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
+            let (head, part, key_part) = (task / key_parts / parts, task / key_parts % parts, task % key_parts);
+            let (scratch, sums) = scratch.split_at_mut(self.workspace_len());
+            if parts > 1 {
+                // SAFETY: the sums are those of this task.
+                let sums = unsafe { of_tasks.slice(task * len, len) };
+                return self.task(head, [part, key_part], &from, &outs, scratch, sums);
+            }
+            self.task(head, [part, key_part], &from, &outs, scratch, &mut sums[..len]);
+            self.write_keys(head, self.key_parts.keys(key_part), sums, &outs);
+        });
+        if parts > 1 {
+            let (stored, keys) = (&*stored, self.operands.problem.sizes.keys);
+            let blocks = keys.div_ceil(KEYS);
+            threads.for_each(heads * blocks, |task| {
+                let (head, first) = (task / blocks, task % blocks * KEYS);
+                let sums = &stored[(head * parts * key_parts + self.key_parts.of_key(first)) * len..];
+                self.write_keys(head, first..keys.min(first + KEYS), sums, &outs);
             });
         }
-        let len = self.piece_len();
-        let pieces = &mut scratch[..self.heads() * self.parts * len];
-        threads.for_each_chunk(pieces, len, |task, piece| {
-            self.task(task / self.parts, task % self.parts, &from, &outs, piece);
-        });
-        let pieces = &*pieces;
-        let blocks = keys.div_ceil(KEYS);
-        threads.for_each(self.heads() * blocks, |task| {
-            let (head, first) = (task / blocks, task % blocks * KEYS);
-            let own = &pieces[head * self.parts * len..][..self.parts * len];
-            self.write_keys(head, first, KEYS.min(keys - first), own, &outs);
-        });
+        if self.query_sums_len() > 0 {
+            let blocks = self.group(0).blocks();
+            threads.for_each(heads * blocks, |i| {
+                self.write_sums_of_queries(&self.group(i / blocks).block(i % blocks), &outs)
+            });
+        }
     }
 
-    /// Goes through the blocks of queries of a part of a group: writes their cotangents, and leaves the sums over them in scratch memory.
+    /// Goes through the blocks of queries of a part of a group, and through a part of the keys: writes the cotangents of the queries, and
+    /// leaves those of the keys and values in `sums`.
     fn task<D: Float>(
         &self,
         head: usize,
-        part: usize,
+        [part, key_part]: [usize; 2],
         from: &AllElements<'_, D>,
         outs: &Outs<'_, D>,
-        scratch: &mut [D::Wide],
+        mut scratch: &mut [D::Wide],
+        sums: &mut [D::Wide],
     ) {
-        let (mut scratch, sums) = scratch.split_at_mut(self.sums_start());
-        let (key_sums, rest) = sums.split_at_mut(self.sums_len()[0]);
-        let value_sums = &mut rest[..self.sums_len()[1]];
-        key_sums.fill(D::Wide::ZERO);
-        value_sums.fill(D::Wide::ZERO);
+        sums.fill(D::Wide::ZERO);
+        let (key_sums, value_sums) = sums.split_at_mut(self.sums_len()[0]);
         let mut space = self.operands.workspace(&mut scratch);
         let group = self.group(head);
         // Assigned one by one, since under a causal mask the later blocks are more work.
         for run in (part..group.runs()).step_by(self.parts) {
-            self.run_of_blocks(&group, run, from, outs, &mut space, scratch, [key_sums, value_sums]);
+            self.run_of_blocks(&group, [run, key_part], from, outs, &mut space, scratch, [key_sums, value_sums]);
         }
     }
 
-    /// Goes through the keys for a run of blocks of queries.
+    /// Goes through a part of the keys for a run of blocks of queries.
     fn run_of_blocks<D: Float>(
         &self,
         group: &QueryGroup,
-        run: usize,
+        [run, key_part]: [usize; 2],
         from: &AllElements<'_, D>,
         outs: &Outs<'_, D>,
         space: &mut Workspace<'_, D::Wide>,
@@ -186,7 +238,8 @@ impl Backward {
         for (to, block) in blocks.iter_mut().zip(group.run(run)) {
             *to = Some((block, self.operands.queries(block, from, space, &mut scratch)));
         }
-        problem.for_each_block_of_keys(group.run(run), |keys| {
+        let part = self.key_parts.keys(key_part);
+        problem.for_each_block_of_keys(group.run(run), part.clone(), |keys| {
             problem.load_for_products(group, keys.clone(), &from.own, &mut space.products, &mut space.rows);
             for (i, (block, queries)) in blocks.iter_mut().flatten().enumerate() {
                 problem.prefetch(group, keys.end, i, &from.own);
@@ -199,11 +252,11 @@ impl Backward {
                     space.products.add_to_queries(&tile, space.rows.key, sizes.features, space.d_scores, queries.sums);
                 }
                 if outs.key.is_some() {
-                    let sums = &mut key_sums[tile.first_key * width..];
+                    let sums = &mut key_sums[(tile.first_key - part.start) * width..];
                     space.products.add_to_keys(&tile, space.d_scores, queries.query_rows, sizes.features, sums);
                 }
                 if outs.value.is_some() {
-                    let sums = &mut value_sums[tile.first_key * value_width..];
+                    let sums = &mut value_sums[(tile.first_key - part.start) * value_width..];
                     space.products.add_to_keys(
                         &tile,
                         space.weights,
@@ -214,61 +267,80 @@ impl Backward {
                 }
             }
         });
-        if let Some(out) = &outs.query {
-            for (block, queries) in blocks.iter().flatten() {
-                self.write_queries(block, queries.sums, space.rows.key, out);
+        for (block, queries) in blocks.iter().flatten().filter(|_| outs.query.is_some()) {
+            let columns = &queries.sums[..sizes.features * QUERIES];
+            transposed(columns, QUERIES, block.len, space.rows.key, width);
+            if self.key_parts.count == 1 {
+                self.write_queries(block, space.rows.key, 1, outs);
+                continue;
             }
+            let len = block.len * width;
+            // SAFETY: each part of each block belongs to one task.
+            let sums = unsafe { outs.query_sums.slice(self.query_sums_start(block) + key_part * len, len) };
+            sums.copy_from_slice(&space.rows.key[..len]);
         }
     }
 
-    /// Writes the cotangents of a block of queries, which are the columns of `sums` times the scale.
-    fn write_queries<D: Float>(
-        &self,
-        block: &QueryBlock,
-        sums: &[D::Wide],
-        rows: &mut [D::Wide],
-        out: &DisjointMut<'_, D>,
-    ) {
+    /// Where the cotangents of a block of queries from the parts of the keys are stored.
+    fn query_sums_start(&self, block: &QueryBlock) -> usize {
+        let group = &block.group;
+        let head = group.batch * self.operands.problem.sizes.key_heads + group.key_head;
+        (head * group.blocks() + block.number()) * self.key_parts.count * self.block_len()
+    }
+
+    /// Writes the cotangents of a block of queries from those of the parts of the keys.
+    fn write_sums_of_queries<D: Float>(&self, block: &QueryBlock, outs: &Outs<'_, D>) {
+        let (width, parts) = (row_width(self.operands.problem.sizes.features), self.key_parts.count);
+        // SAFETY: each block belongs to one task.
+        let sums = unsafe { outs.query_sums.slice(self.query_sums_start(block), parts * block.len * width) };
+        self.write_queries(block, sums, parts, outs);
+    }
+
+    /// Writes the cotangents of a block of queries: the sums over some parts of the keys, each a matrix of rows, times the scale.
+    fn write_queries<D: Float>(&self, block: &QueryBlock, sums: &[D::Wide], parts: usize, outs: &Outs<'_, D>) {
+        let Some(out) = &outs.query else { return };
         let sizes = &self.operands.problem.sizes;
         let width = row_width(sizes.features);
-        transposed(&sums[..sizes.features * QUERIES], QUERIES, block.len, rows, width);
         let scale = D::Wide::from_f64(self.operands.problem.scale);
         for i in 0..block.len {
             let (head, position) = block.query(i);
             let row = (block.group.batch * sizes.queries + position) * sizes.heads + head;
             // SAFETY: each query is in one block, each block in one task, and the row is the query's.
             let row = unsafe { out.slice(row * sizes.features, sizes.features) };
-            write_row(&rows[i * width..], scale, row);
+            write_sums(&sums[i * width..], [parts, block.len * width], scale, row);
         }
     }
 
-    /// Writes the cotangents of some keys and values of a head: the sums over its parts, whose scratch memory is `pieces`.
-    fn write_keys<D: Float>(&self, head: usize, first: usize, keys: usize, pieces: &[D::Wide], outs: &Outs<'_, D>) {
+    /// Writes the cotangents of some keys and values of a head: the sums over its parts, of which `sums` has the first, of the part of the
+    /// keys that has these.
+    fn write_keys<D: Float>(&self, head: usize, keys: Range<usize>, sums: &[D::Wide], outs: &Outs<'_, D>) {
         let sizes = &self.operands.problem.sizes;
         let group = self.group(head);
-        let key_sums = self.sums_start();
-        let value_sums = key_sums + self.sums_len()[0];
         let factor = self.operands.problem.product_factor();
-        let cotangents = [
-            (&outs.key, key_sums, sizes.features, factor),
-            (&outs.value, value_sums, sizes.value_features, D::Wide::ONE),
-        ];
-        for (out, sums, features, factor) in cotangents {
+        let [key_len, value_len] = self.sums_len();
+        let parts = [self.parts, self.key_parts.count * (key_len + value_len)];
+        let cotangents =
+            [(&outs.key, 0, sizes.features, factor), (&outs.value, key_len, sizes.value_features, D::Wide::ONE)];
+        for (out, start, features, factor) in cotangents {
             let Some(out) = out else { continue };
-            for key in first..first + keys {
+            for key in keys.clone() {
                 let row = (group.batch * sizes.keys + key) * sizes.key_heads + group.key_head;
                 // SAFETY: only this call writes these keys of this head.
                 let row = unsafe { out.slice(row * features, features) };
-                let sums = &pieces[sums + key * row_width(features)..];
-                if self.parts == 1 {
-                    write_row(sums, factor, row);
-                    continue;
-                }
-                for (i, to) in row.iter_mut().enumerate() {
-                    let parts = (1..self.parts).map(|part| sums[part * self.piece_len() + i]);
-                    *to = D::narrow(parts.fold(sums[i], |sum, x| sum + x) * factor);
-                }
+                let key = key - self.key_parts.keys(self.key_parts.of_key(key)).start;
+                write_sums(&sums[start + key * row_width(features)..], parts, factor, row);
             }
         }
+    }
+}
+
+/// Writes the sums of some rows, which are `stride` apart, times a factor.
+fn write_sums<D: Float>(sums: &[D::Wide], [parts, stride]: [usize; 2], factor: D::Wide, row: &mut [D]) {
+    if parts == 1 {
+        return write_row(sums, factor, row);
+    }
+    for (i, to) in row.iter_mut().enumerate() {
+        let parts = (1..parts).map(|part| sums[part * stride + i]);
+        *to = D::narrow(parts.fold(sums[i], |sum, x| sum + x) * factor);
     }
 }

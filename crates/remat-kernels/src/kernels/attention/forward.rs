@@ -7,9 +7,10 @@
 // Each task writes its own rows.
 #![allow(unsafe_code)]
 
-use remat_ir::{DType, DotProductAttention};
+use remat_ir::{AttentionSizes, DType, DotProductAttention};
 
 use super::few;
+use super::parts::{PartialSoftmax, Parts};
 use super::problem::{Elements, Problem, Rows, take};
 use super::products::Products;
 use super::tile::{
@@ -31,18 +32,22 @@ pub(super) fn kernel(
     layouts: &[Layout],
     unit: Option<Unit>,
 ) -> Box<dyn Kernel> {
-    let problem = Problem::new(op, layouts, unit);
-    if problem.sizes.queries * problem.sizes.group() <= few::QUERIES_AT_MOST {
-        return Box::new(Forward { dtype, problem: Problem { unit: None, ..problem }, has_few: true });
-    }
-    Box::new(Forward { dtype, problem, has_few: false })
+    Box::new(Forward::new(dtype, Problem::new(op, layouts, unit)))
 }
 
-struct Forward {
+pub(super) struct Forward {
     dtype: DType,
     problem: Problem,
     /// Whether the queries are few enough for [`few`].
     has_few: bool,
+    parts: Parts,
+}
+
+/// The outputs, and memory for the results of parts of the keys.
+struct Outs<'a, D: Float> {
+    out: DisjointMut<'a, D>,
+    logsumexp: DisjointMut<'a, D::Wide>,
+    partials: DisjointMut<'a, D::Wide>,
 }
 
 /// The workspace of a task.
@@ -77,15 +82,49 @@ impl Kernel for Forward {
 }
 
 impl Forward {
-    /// Numbers that are stored for all parts of the keys, where there are few queries and several parts: some cache lines.
-    fn partials_len(&self) -> usize {
-        let sizes = &self.problem.sizes;
-        match if self.has_few { few::parts(&self.problem) } else { 1 } {
-            1 => 0,
-            parts => {
-                (sizes.batch * sizes.key_heads * parts * few::partial_len(&self.problem)).next_multiple_of(COLUMNS)
-            }
+    pub(super) fn new(dtype: DType, problem: Problem) -> Forward {
+        let AttentionSizes { batch, key_heads, keys, queries, .. } = problem.sizes;
+        if queries * problem.sizes.group() <= few::QUERIES_AT_MOST {
+            let problem = Problem { unit: None, ..problem };
+            return Forward { dtype, problem, has_few: true, parts: Parts::new(keys, usize::MAX, few::PART) };
         }
+        let tasks = batch * key_heads * QueryGroup::of_key_head(&problem.sizes, 0, 0).runs();
+        Forward { dtype, problem, has_few: false, parts: Parts::of_tasks(keys, tasks) }
+    }
+
+    /// The number of tasks that threads share.
+    pub(super) fn tasks(&self) -> usize {
+        self.heads() * QueryGroup::of_key_head(&self.problem.sizes, 0, 0).runs() * self.parts.count
+    }
+
+    /// The number of key heads in the whole batch.
+    fn heads(&self) -> usize {
+        self.problem.sizes.batch * self.problem.sizes.key_heads
+    }
+
+    fn group(&self, head: usize) -> QueryGroup {
+        let sizes = &self.problem.sizes;
+        QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
+    }
+
+    /// Numbers that are stored for a part and a number of queries.
+    fn partial_len(&self, queries: usize) -> usize {
+        PartialSoftmax::<f32>::len(queries, row_width(self.problem.sizes.value_features))
+    }
+
+    /// Numbers that are stored for all parts of the keys and a block of queries.
+    fn block_len(&self) -> usize {
+        let queries = self.problem.sizes.queries * self.problem.sizes.group();
+        self.parts.count * self.partial_len(queries.min(QUERIES))
+    }
+
+    /// Numbers that are stored for all parts of the keys, if there are several: some cache lines.
+    fn partials_len(&self) -> usize {
+        if self.parts.count == 1 {
+            return 0;
+        }
+        let blocks = QueryGroup::of_key_head(&self.problem.sizes, 0, 0).blocks();
+        (self.heads() * blocks * self.block_len()).next_multiple_of(COLUMNS)
     }
 
     fn workspace_len(&self) -> usize {
@@ -117,66 +156,55 @@ impl Forward {
     ) {
         let from = self.problem.elements::<D>(ins);
         let [out, logsumexp] = outs else { return };
-        let (out, logsumexp) = (DisjointMut::new(out.slice_mut::<D>()), DisjointMut::new(logsumexp.slice_mut()));
-        let sizes = &self.problem.sizes;
-        let heads = sizes.batch * sizes.key_heads;
-        if self.has_few {
-            return self.run_few(&from, &out, &logsumexp, scratch, threads);
-        }
-        let runs = QueryGroup::of_key_head(sizes, 0, 0).runs();
-        threads.for_each_with_scratch(heads * runs, scratch, |task, scratch| {
-            // The last queries attend to the most keys, and come first.
-            let (run, head) = (runs - 1 - task / heads, task % heads);
-            let group = QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
-            self.task(&group, run, &from, &out, &logsumexp, self.workspace(scratch));
-        });
-    }
-
-    /// Computes the results of groups of few queries.
-    fn run_few<D: Float>(
-        &self,
-        from: &Elements<'_, D>,
-        out: &DisjointMut<'_, D>,
-        logsumexp: &DisjointMut<'_, D::Wide>,
-        scratch: &mut [D::Wide],
-        threads: &Threads,
-    ) {
-        let (problem, sizes) = (&self.problem, &self.problem.sizes);
-        let (heads, parts, queries) =
-            (sizes.batch * sizes.key_heads, few::parts(problem), sizes.queries * sizes.group());
         let (partials, scratch) = scratch.split_at_mut(self.partials_len());
-        let len = few::partial_len(problem);
-        let stored = DisjointMut::new(partials);
-        let group = |head: usize| QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
-        threads.for_each_with_scratch(heads * parts, scratch, |task, mut scratch| {
-            let [query, sums, key, value, scores] = few::workspace_lens(problem).map(|len| take(&mut scratch, len));
-            let mut space = few::Workspace { query, sums, rows: Rows { key, value }, scores };
-            let (group, part) = (group(task / parts), task % parts);
-            let (block, keys) = (group.block(0), part * few::PART..(part + 1) * few::PART);
-            let state = few::attend(problem, &group, block, keys, from, &mut space);
-            if parts == 1 {
-                return self.write(&block, &state, space.sums, out, logsumexp);
+        let outs = Outs {
+            out: DisjointMut::new(out.slice_mut()),
+            logsumexp: DisjointMut::new(logsumexp.slice_mut()),
+            partials: DisjointMut::new(partials),
+        };
+        let (heads, parts) = (self.heads(), self.parts.count);
+        let group = QueryGroup::of_key_head(&self.problem.sizes, 0, 0);
+        let (runs, blocks) = (group.runs(), group.blocks());
+        threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
+            // The last queries attend to the most keys, and come first.
+            let (run, task) = (runs - 1 - task / (heads * parts), task % (heads * parts));
+            let (group, part) = (self.group(task / parts), task % parts);
+            if self.has_few {
+                self.task_of_few(&group, part, &from, &outs, scratch);
+            } else {
+                self.task(&group, run, part, &from, &outs, self.workspace(scratch));
             }
-            // SAFETY: each part of each group belongs to one task.
-            let partial = unsafe { stored.slice(task * len, len) };
-            few::PartialSoftmax::new(partial, queries).store(&state, space.sums);
         });
-        if parts > 1 && len > 0 {
-            threads.for_each_chunk(&mut partials[..heads * parts * len], parts * len, |head, partials| {
-                let (state, sums) = few::PartialSoftmax::new(partials, queries).combine(parts);
-                self.write(&group(head).block(0), &state, sums, out, logsumexp);
-            });
+        if parts > 1 {
+            threads.for_each(heads * blocks, |i| self.combine(&self.group(i / blocks).block(i % blocks), &outs));
         }
     }
 
-    /// Computes the results of a run of blocks of queries.
+    /// Computes the results of a group of few queries and a part of the keys.
+    fn task_of_few<D: Float>(
+        &self,
+        group: &QueryGroup,
+        part: usize,
+        from: &Elements<'_, D>,
+        outs: &Outs<'_, D>,
+        mut scratch: &mut [D::Wide],
+    ) {
+        let lens = few::workspace_lens(&self.problem);
+        let [query, sums, key, value, scores] = lens.map(|len| take(&mut scratch, len));
+        let mut space = few::Workspace { query, sums, rows: Rows { key, value }, scores };
+        let block = group.block(0);
+        let state = few::attend(&self.problem, group, block, self.parts.keys(part), from, &mut space);
+        self.finish(&block, part, &state, space.sums, outs);
+    }
+
+    /// Computes the results of a run of blocks of queries and a part of the keys.
     fn task<D: Float>(
         &self,
         group: &QueryGroup,
         run: usize,
+        part: usize,
         from: &Elements<'_, D>,
-        out: &DisjointMut<'_, D>,
-        logsumexp: &DisjointMut<'_, D::Wide>,
+        outs: &Outs<'_, D>,
         mut space: Workspace<'_, D::Wide>,
     ) {
         let problem = &self.problem;
@@ -190,15 +218,18 @@ impl Forward {
             let (starts, columns) = ((starts, problem.query.stride(3)), &mut space.query[i * len..][..len]);
             space.products.load_columns(from.query, starts, features, factor, rows, columns);
         }
-        space.sums.fill(D::Wide::ZERO);
+        let blocks = group.run(run).count();
+        space.sums[..blocks * value_len].fill(D::Wide::ZERO);
         let mut states = [State::new(); RUN];
-        problem.for_each_block_of_keys(group.run(run), |keys| {
+        problem.for_each_block_of_keys(group.run(run), self.parts.keys(part), |keys| {
             let tile = |block| Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
             // A row of features is loaded once, when the first tile needs it.
             let mut is_loaded = false;
             for (i, block) in group.run(run).enumerate() {
                 let tile = tile(block);
-                problem.prefetch(group, keys.end, i, from);
+                for part in (i..RUN).step_by(blocks) {
+                    problem.prefetch(group, keys.end, part, from);
+                }
                 if !problem.is_fully_masked(&tile, from) {
                     if !std::mem::replace(&mut is_loaded, true) {
                         problem.load_for_products(group, keys.clone(), from, &mut space.products, &mut space.rows);
@@ -214,19 +245,46 @@ impl Forward {
         for ((i, block), state) in group.run(run).enumerate().zip(&states) {
             let sums = &space.sums[i * value_len..][..value_features * QUERIES];
             transposed(sums, QUERIES, block.len, space.rows.value, row_width(value_features));
-            self.write(&block, state, space.rows.value, out, logsumexp);
+            self.finish(&block, part, state, space.rows.value, outs);
         }
     }
 
-    /// Writes the results of a block of queries.
-    fn write<D: Float>(
+    /// Writes the results of a block of queries, or stores those of one of several parts of the keys.
+    fn finish<D: Float>(
         &self,
         block: &QueryBlock,
+        part: usize,
         state: &State<D::Wide>,
         rows: &[D::Wide],
-        out: &DisjointMut<'_, D>,
-        logsumexp: &DisjointMut<'_, D::Wide>,
+        outs: &Outs<'_, D>,
     ) {
+        if self.parts.count == 1 {
+            return self.write(block, state, rows, outs);
+        }
+        let len = self.partial_len(block.len);
+        // SAFETY: each part of each block belongs to one task.
+        let partial = unsafe { outs.partials.slice(self.partials_start(block) + part * len, len) };
+        PartialSoftmax::new(partial, block.len).store(state, rows);
+    }
+
+    /// Writes the results of a block of queries, from those of the parts of the keys.
+    fn combine<D: Float>(&self, block: &QueryBlock, outs: &Outs<'_, D>) {
+        let len = self.parts.count * self.partial_len(block.len);
+        // SAFETY: each block belongs to one task.
+        let partials = unsafe { outs.partials.slice(self.partials_start(block), len) };
+        let (state, sums) = PartialSoftmax::new(partials, block.len).combine(self.parts.count);
+        self.write(block, &state, sums, outs);
+    }
+
+    /// Where the results of the parts of the keys are stored for a block of queries.
+    fn partials_start(&self, block: &QueryBlock) -> usize {
+        let group = &block.group;
+        let head = group.batch * self.problem.sizes.key_heads + group.key_head;
+        (head * group.blocks() + block.number()) * self.block_len()
+    }
+
+    /// Writes the results of a block of queries.
+    fn write<D: Float>(&self, block: &QueryBlock, state: &State<D::Wide>, rows: &[D::Wide], outs: &Outs<'_, D>) {
         let sizes = &self.problem.sizes;
         let features = sizes.value_features;
         let width = row_width(features);
@@ -236,11 +294,11 @@ impl Forward {
             let (head, position) = block.query(i);
             let first = ((block.group.batch * sizes.queries + position) * sizes.heads + head) * features;
             // SAFETY: each query is in one block only, and has its own row.
-            let row = unsafe { out.slice(first, features) };
+            let row = unsafe { outs.out.slice(first, features) };
             write_row(&rows[i * width..], factors[i], row);
             let row = (block.group.batch * sizes.heads + head) * sizes.queries + position;
             // SAFETY: as above.
-            unsafe { logsumexp.slice(row, 1)[0] = logarithms[i] };
+            unsafe { outs.logsumexp.slice(row, 1)[0] = logarithms[i] };
         }
     }
 }

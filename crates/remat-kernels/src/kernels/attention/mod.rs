@@ -13,6 +13,7 @@ mod backward;
 mod bias;
 mod few;
 mod forward;
+mod parts;
 mod problem;
 mod products;
 mod score_cotangents;

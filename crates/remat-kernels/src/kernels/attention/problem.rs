@@ -146,15 +146,16 @@ impl Problem {
         }
     }
 
-    /// Calls `f` with each block of the keys that the queries of a run attend to.
+    /// Calls `f` with each block of those keys in a part to which the queries of a run attend.
     pub(super) fn for_each_block_of_keys(
         &self,
         mut run: impl DoubleEndedIterator<Item = QueryBlock>,
+        part: Range<usize>,
         mut f: impl FnMut(Range<usize>),
     ) {
         // The last queries attend to the most keys.
-        let visible = run.next_back().map_or(0, |block| block.visible(self.sizes.keys, self.causal));
-        for first in (0..visible).step_by(KEYS) {
+        let visible = run.next_back().map_or(0, |block| block.visible(self.sizes.keys, self.causal)).min(part.end);
+        for first in (part.start..visible).step_by(KEYS) {
             f(first..visible.min(first + KEYS));
         }
     }

@@ -2,8 +2,12 @@
 
 use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
+use super::backward::Backward;
 use super::few::{PART, QUERIES_AT_MOST};
+use super::forward::Forward;
 use super::kernel_on;
+use super::parts::{PART as LONG_PART, TASKS};
+use super::problem::Problem;
 use super::tile::{KEYS, QUERIES};
 use crate::base::narrow::{Kind, Unit};
 use crate::interface::{Kernel, Layout};
@@ -264,6 +268,50 @@ fn few_queries_of_long_caches() {
         }
         Case::new(dtype, [2, 1, 2, 18], [2, keys, 2, 18], 0).check_forward();
         Case::new(dtype, [2, 0, 2, 18], [2, keys, 2, 18], 17).check_forward();
+    }
+}
+
+/// The keys of long caches are cut into parts, so that there are tasks for several threads.
+#[test]
+fn some_queries_of_long_caches_are_several_tasks() {
+    for (queries, heads, key_heads) in [(1, 16, 1), (1, 64, 1), (16, 8, 1), (64, 8, 1), (64, 8, 2)] {
+        let case = Case::new(DType::F32, [1, queries, heads, 4], [1, TASKS * LONG_PART, key_heads, 4], 4);
+        let layouts: Vec<Layout> = case.ins.iter().map(|x| Layout::from(x.aval())).collect();
+        let problem = || Problem::new(&case.op, &layouts, None);
+        let forward = Forward::new(DType::F32, problem());
+        assert!(forward.tasks() >= TASKS, "{queries} queries, {heads} heads: {} tasks", forward.tasks());
+        let layouts: Vec<Layout> = case.differentiated(false).iter().map(|x| Layout::from(x.aval())).collect();
+        let op = DotProductAttentionCotangent {
+            attention: case.op,
+            cotangents: [true, true, true, false],
+            logsumexp: false,
+        };
+        let backward = Backward::new(&op, DType::F32, &layouts, problem());
+        assert!(backward.tasks() >= TASKS, "{queries} queries, {heads} heads: {} tasks", backward.tasks());
+    }
+}
+
+#[test]
+fn some_queries_of_long_caches_have_the_results_of_the_definition() {
+    let keys = LONG_PART + 70;
+    let case = |dtype: DType, [queries, heads]: [usize; 2]| {
+        Case::new(dtype, [1, queries, heads, 18], [1, keys, 1, 18], 17).within(256.0)
+    };
+    for dtype in FLOATS {
+        case(dtype, [1, 16]).check();
+        // Some parts of the keys are later than all queries.
+        case(dtype, [35, 2]).causal().check();
+    }
+    // Two runs of blocks.
+    case(DType::F32, [300, 1]).causal().check();
+    case(DType::F32, [10, 2]).masked_in_blocks([1, 2, 10, keys]).check();
+    case(DType::F32, [10, 2]).biased([1, 2, 1, keys]).within(4000.0).check();
+    for dtype in [DType::F32, DType::Bf16] {
+        // One of two heads sees only the last keys, and the other nothing.
+        let mut hidden = case(dtype, [10, 2]).masked([1, 2, 1, keys]);
+        let visible = (0..2 * keys).map(|i| (LONG_PART..keys).contains(&i));
+        hidden.ins[3] = Array::from_vec(visible.collect(), [1, 2, 1, keys]).unwrap();
+        hidden.check();
     }
 }
 

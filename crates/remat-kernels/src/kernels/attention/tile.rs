@@ -83,16 +83,20 @@ impl QueryGroup {
         QueryGroup { batch, key_head: head / sizes.group(), first_head: head, heads: 1, positions: sizes.queries }
     }
 
+    /// The number of blocks of queries.
+    pub(super) fn blocks(&self) -> usize {
+        (self.positions * self.heads).div_ceil(QUERIES)
+    }
+
     /// The blocks of queries, in runs of [`RUN`].
     pub(super) fn runs(&self) -> usize {
-        (self.positions * self.heads).div_ceil(RUN * QUERIES)
+        self.blocks().div_ceil(RUN)
     }
 
     /// The blocks of run number `i`.
     pub(super) fn run(&self, i: usize) -> impl DoubleEndedIterator<Item = QueryBlock> + Clone {
-        let (group, end) = (*self, self.positions * self.heads);
-        let blocks = (i * RUN)..end.div_ceil(QUERIES).min((i + 1) * RUN);
-        blocks.map(move |i| group.block(i))
+        let group = *self;
+        ((i * RUN)..self.blocks().min((i + 1) * RUN)).map(move |i| group.block(i))
     }
 
     /// Block number `i`.
@@ -111,6 +115,11 @@ pub(super) struct QueryBlock {
 }
 
 impl QueryBlock {
+    /// The number of the block in its group.
+    pub(super) fn number(&self) -> usize {
+        self.first / QUERIES
+    }
+
     /// Columns that products compute: the queries, rounded up to whole vectors.
     pub(super) fn columns(&self) -> usize {
         self.len.next_multiple_of(COLUMNS)
