@@ -40,6 +40,7 @@ mod row_segments;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod winograd;
 
 use remat_ir::{Aval, Conv, DType};
 use smallvec::SmallVec;
@@ -52,6 +53,7 @@ use narrow::Narrow;
 use numbers::Numbers;
 use phase::{MIN_POSITIONS, Phase, Problem, Products};
 use polyphase::{Along, phases};
+use winograd::Winograd;
 
 use super::matmul::accumulator;
 use crate::base::disjoint::DisjointMut;
@@ -65,6 +67,9 @@ use crate::threads::Threads;
 /// The kernel of a convolution, for operands of these dtypes in any layout. Sums are as in a matrix product. Their order depends on the
 /// operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
+    if let Some(fast) = Winograd::new(winograd::SIZES, op, ins, out) {
+        return Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype));
+    }
     match col2im::of_pairs(op, ins, out) {
         Some(fast) => Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype)),
         None => of_windows(op, ins, out),

@@ -230,7 +230,7 @@ unsafe fn copy_to_every_second<A: Copy>(
 multiversion! {
     /// The function that copies row segments: their number and length, and the first element and the strides, between segments
     /// and within one, of both sides. All must be valid for reading at `from` and for writing at `to`, without overlap.
-    fn copy<A: Copy>(level: Level) -> unsafe fn(
+    pub(super) fn copy<A: Copy>(level: Level) -> unsafe fn(
         shape: [usize; 2],
         from: *const A,
         strides: [isize; 2],

@@ -1,0 +1,249 @@
+//! Convolutions of windows of 3x3 without strides by Winograd's minimal filtering F(2x2, 3x3).
+//!
+//! A *tile* is 2x2 neighbouring results, which read 4x4 neighbouring elements of the image. Image tiles and windows are transformed to 4x4
+//! numbers each, with additions and halves. Their products, summed over the features, are transformed to the 2x2 results: 16
+//! multiplications instead of 36. For each of the 16 numbers, the sums over features are a matrix product of windows and tiles. Source:
+//! Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015, <https://arxiv.org/abs/1509.09308>, equation 13 and
+//! algorithm 1.
+//!
+//! The windows of all features are transformed first, to panels of the micro-kernel. A task has a *block* of tiles, in the order of the
+//! results, of one or several images. It transforms the image there ([`image`]), multiplies it with one panel of windows after the other,
+//! and writes the results of each ([`results`]) while they are in the cache.
+//!
+//! A result reads the elements of its own window only, so that only values that are not finite there can make it so. But infinity becomes
+//! NaN where the plain method has infinity, and sums may overflow earlier. So if a result is not finite, all are computed again
+//! ([`IfFinite`](super::finite::IfFinite)).
+//!
+//! The operation and the shapes alone decide whether a convolution is computed this way. The order of its sums is that of the features.
+
+// Results are written through pointers, since those of the tasks interleave.
+#![allow(unsafe_code)]
+
+mod image;
+mod results;
+mod transform;
+
+use std::ops::Range;
+
+use remat_ir::{Aval, Conv, DType};
+
+use super::direct::Along;
+use super::im2col::{Axis, Im2col};
+use crate::base::disjoint::DisjointMut;
+use crate::base::pieces::piece;
+use crate::base::product::{Accumulator, MicroKernel, Right};
+use crate::base::scratch;
+use crate::interface::layout::Layout;
+use crate::interface::{Kernel, Source, Target};
+use crate::kernels::matmul::Elements;
+use crate::simd::Level;
+use crate::threads::Threads;
+
+/// The numbers of a transformed tile or window.
+const NUMBERS: usize = 16;
+
+/// Tiles of a block at most: the columns of a product.
+const TILES: usize = 32;
+
+/// Tiles, or rows of a panel, that are transformed at a time.
+const LANES: usize = 16;
+
+/// Elements of a window.
+const WINDOW: usize = 9;
+
+/// Features whose windows are packed at a time.
+const PACKED: usize = 32;
+
+/// Bounds from which on this method pays.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Fewest input and output features.
+    features: [usize; 2],
+    /// Fewest tiles.
+    tiles: usize,
+    /// Most transformed elements of windows, which are scratch memory.
+    windows: usize,
+}
+
+pub(super) const SIZES: Sizes = Sizes { features: [32, 32], tiles: 64, windows: 5 << 20 };
+
+/// Any convolution of the kind.
+#[cfg(test)]
+pub(super) const SMALL: Sizes = Sizes { features: [0; 2], tiles: 0, windows: usize::MAX };
+
+/// Neighbouring tiles of a row, in a block.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    image: usize,
+    row: usize,
+    column: usize,
+    /// The first one's place in the block.
+    at: usize,
+    len: usize,
+}
+
+/// A convolution by minimal filtering.
+pub(super) struct Winograd {
+    kernel: &'static MicroKernel<f32>,
+    weights: Im2col,
+    /// The first element of the image, and the strides of images and features.
+    start: isize,
+    strides: [isize; 2],
+    images: usize,
+    /// Input and output features.
+    features: [usize; 2],
+    rows: Along,
+    columns: Along,
+    /// Rows and columns of the tiles of an image.
+    tiles: [usize; 2],
+}
+
+impl Winograd {
+    /// The kernel, if this method applies.
+    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Winograd> {
+        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+        let dims = &op.out_dims;
+        let is_plain = [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1))
+            && op.feature_group_count == 1
+            && op.batch_group_count == 1;
+        let in_order = dims.first == 0 && dims.second == 1 && dims.spatial.iter().copied().eq([2, 3]);
+        let is_f32 = [dtype, weights_dtype, out.dtype].iter().all(|&dtype| dtype == DType::F32);
+        let is_window = op.strides.len() == 2 && op.rhs_dims.spatial.iter().all(|&d| rhs.shape[d] == 3);
+        if !is_plain || !in_order || !is_f32 || !is_window || out.size() == 0 {
+            return None;
+        }
+        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let features = [rhs.shape[op.rhs_dims.second], out.shape[1]];
+        let of_features = |dim: usize, size: usize| Axis { size, stride: rhs.strides[dim], along: None };
+        let element = |d: usize| of_features(op.rhs_dims.spatial[d], 3);
+        let elements = [of_features(op.rhs_dims.second, features[0]), element(0), element(1)];
+        let this = Winograd {
+            kernel: f32::micro_kernel(Level::best()),
+            weights: Im2col::new(rhs.offset, &[], [vec![of_features(op.rhs_dims.first, features[1])], elements.to_vec()]),
+            start: lhs.offset as isize,
+            strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
+            images: out.shape[0],
+            features,
+            rows,
+            columns,
+            tiles: [rows.positions.div_ceil(2), columns.positions.div_ceil(2)],
+        };
+        let is_worth = features[0] >= sizes.features[0].max(1)
+            && features[1] >= sizes.features[1]
+            && this.all_tiles() >= sizes.tiles
+            && NUMBERS * features[0] * features[1] <= sizes.windows;
+        is_worth.then_some(this)
+    }
+
+    fn all_tiles(&self) -> usize {
+        self.images * self.tiles[0] * self.tiles[1]
+    }
+
+    /// Tiles of a block: whole panels of the micro-kernel.
+    fn block(&self) -> usize {
+        TILES / self.kernel.columns * self.kernel.columns
+    }
+
+    /// Rows of a panel of windows.
+    fn height(&self) -> usize {
+        self.kernel.height(self.features[1])
+    }
+
+    fn panels(&self) -> usize {
+        self.features[1].div_ceil(self.height())
+    }
+
+    /// Elements of one of the numbers of a panel of windows, and of one of a block of tiles. Whole vectors are written, also of panels
+    /// that are narrower; and an odd number of cache lines keeps the numbers out of each other's sets of the cache.
+    fn pitches(&self) -> [usize; 2] {
+        let line = crate::simd::CACHE_LINE / size_of::<f32>();
+        let odd = |elements: usize| (elements.div_ceil(line) | 1) * line;
+        [odd(self.features[0] * self.kernel.rows + LANES), odd(self.features[0] * TILES)]
+    }
+
+    /// Elements of a panel of windows.
+    fn panel(&self) -> usize {
+        NUMBERS * self.pitches()[0]
+    }
+
+    /// Elements of a transformed block.
+    fn transformed(&self) -> usize {
+        NUMBERS * self.pitches()[1]
+    }
+
+    /// Bytes of scratch memory of a task.
+    fn own(&self) -> usize {
+        scratch::bytes::<f32>(self.transformed()) + image::scratch().max(results::scratch(self.kernel))
+    }
+
+    /// The runs of neighbours among some tiles.
+    fn runs(&self, tiles: Range<usize>) -> impl Iterator<Item = Run> {
+        let [rows, columns] = self.tiles;
+        let mut next = tiles.start;
+        std::iter::from_fn(move || {
+            let (row, column) = (next / columns, next % columns);
+            let len = (columns - column).min(tiles.end - next);
+            let run = Run { image: row / rows, row: row % rows, column, at: next - tiles.start, len };
+            next += len;
+            (len > 0).then_some(run)
+        })
+    }
+
+    /// Transforms the windows of a panel of output features.
+    fn transform_windows(&self, weights: &[f32], panel: usize, packed: &mut [f32], to: &mut [f32]) {
+        let weights = self.weights.of(Elements::Numbers(weights), 0);
+        let rows = panel * self.height()..self.features[1].min((panel + 1) * self.height());
+        for first in (0..self.features[0]).step_by(PACKED) {
+            let features = first..self.features[0].min(first + PACKED);
+            let packed = &mut packed[..features.len() * WINDOW * LANES];
+            weights.pack_panel(rows.clone(), features.start * WINDOW..features.end * WINDOW, LANES, packed);
+            transform::windows(packed, &mut to[first * self.kernel.rows..], self.kernel.rows, self.pitches()[0]);
+        }
+    }
+
+    /// Multiplies a panel of windows and a block of tiles.
+    fn multiply(&self, rows: usize, tiles: usize, windows: &[f32], block: &[f32], sums: &mut [f32]) {
+        let [of_panel, of_block] = self.pitches();
+        let (windows, block) = (windows.chunks_exact(of_panel), block.chunks_exact(of_block));
+        for ((windows, block), sums) in windows.zip(block).zip(sums.chunks_exact_mut(results::pitch(self.kernel))) {
+            for first in (0..tiles).step_by(self.kernel.columns) {
+                let columns = self.kernel.columns.min(tiles - first);
+                let right = Right { elements: &block[first..], row_stride: TILES };
+                let size = [rows, columns, self.features[0]];
+                self.kernel.multiply(size, windows, right, (&mut sums[first..], TILES), false);
+            }
+        }
+    }
+}
+
+impl Kernel for Winograd {
+    fn scratch(&self, threads: usize) -> usize {
+        let packing = scratch::bytes::<f32>(PACKED * WINDOW * LANES);
+        self.panels() * scratch::bytes::<f32>(self.panel()) + threads * self.own().max(packing)
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let (windows, own) = scratch::take::<f32>(scratch, self.panels() * self.panel());
+        let own = &mut own[..threads.count() * self.own()];
+        threads.for_each_item_with_scratch(
+            self.panels(),
+            windows.chunks_exact_mut(self.panel()).enumerate(),
+            own,
+            |(i, to), scratch| self.transform_windows(ins[1].slice(), i, scratch::of(scratch), to),
+        );
+        let windows = &*windows;
+        let all = DisjointMut::bytes(&mut outs[0]);
+        threads.for_each_with_scratch(self.all_tiles().div_ceil(self.block()), own, |i, scratch| {
+            let tiles = piece(0..self.all_tiles(), self.block(), i);
+            let (block, scratch) = scratch::take::<f32>(scratch, self.transformed());
+            self.transform_image(ins[0].slice(), tiles.clone(), block, scratch);
+            let (sums, scratch) = scratch::take::<f32>(scratch, results::sums(self.kernel));
+            for (panel, windows) in windows.chunks_exact(self.panel()).enumerate() {
+                let rows = panel * self.height()..self.features[1].min((panel + 1) * self.height());
+                self.multiply(rows.len(), tiles.len(), windows, block, sums);
+                // SAFETY: each tile is in one block, and each feature in one panel.
+                unsafe { self.write_results(rows, tiles.clone(), sums, scratch::of(scratch), &all) };
+            }
+        });
+    }
+}
