@@ -233,7 +233,11 @@ fn a_wrong_environment_is_an_error_at_once() {
     let folder = folder(&"abcdefghij klmno\n".repeat(10));
     let cases = [
         ("REMAT_MEMORY_LIMIT", "abc", "compile: REMAT_MEMORY_LIMIT is 'abc' and must be a number of bytes"),
-        ("REMAT_MATMUL_PRECISION", "fast", "compile: REMAT_MATMUL_PRECISION is 'fast' and must be `highest` or `high`"),
+        (
+            "REMAT_MATMUL_PRECISION",
+            "fast",
+            "compile: REMAT_MATMUL_PRECISION is 'fast' and must be `default`, `highest` or `high`",
+        ),
         ("REMAT_THREADS", "abc", "threads: REMAT_THREADS must be a number of threads"),
         ("REMAT_THREADS", "18446744073709551615", "threads: "),
         ("REMAT_THREADS", "4294967296", "threads: "),

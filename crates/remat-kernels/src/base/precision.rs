@@ -1,4 +1,4 @@
-//! The precision of f32 products on CPUs that can trade precision for speed.
+//! The precision of f32 products and convolutions, where precision can be traded for speed.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,18 +9,21 @@ use remat_ir::{Error, ErrorKind, Result};
 /// The precision of all f32 products, which in JAX `jax_default_matmul_precision` sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Precision {
-    /// f32 is multiplied as f32.
+    /// f32 is multiplied as f32. Convolutions of windows of 3x3 may use minimal filtering (Winograd), whose results differ from sums of
+    /// products by a few more roundings of the largest elements and weights.
+    Default,
+    /// f32 is multiplied as f32, and results are sums of products of elements.
     Highest,
-    /// On a CPU with a matrix unit, large products are sums of six products of bf16. They are as precise for numbers of usual magnitudes,
-    /// and less so if products are smaller than about 2^-108. Unlike JAX's `high` (three products), this adds up six; XLA calls it
-    /// `BF16_BF16_F32_X6`.
+    /// As the default; and on a CPU with a matrix unit, large products are sums of six products of bf16. They are as precise for numbers of
+    /// usual magnitudes, and less so if products are smaller than about 2^-108. Unlike JAX's `high` (three products), this adds up six; XLA
+    /// calls it `BF16_BF16_F32_X6`.
     High,
 }
 
 /// The environment variable that selects it.
 const VARIABLE: &str = "REMAT_MATMUL_PRECISION";
 
-/// The precision that `REMAT_MATMUL_PRECISION` selects: `highest` (the default) or `high`. It is read once.
+/// The precision that `REMAT_MATMUL_PRECISION` selects: `default`, `highest` or `high`. It is read once.
 ///
 /// # Errors
 /// If the variable has another value.
@@ -31,10 +34,11 @@ pub fn matmul_precision() -> Result<Precision> {
 
 fn parsed(text: Option<&OsStr>) -> Result<Precision> {
     match text.map(OsStr::to_string_lossy).as_deref() {
-        None | Some("" | "highest") => Ok(Precision::Highest),
+        None | Some("" | "default") => Ok(Precision::Default),
+        Some("highest") => Ok(Precision::Highest),
         Some("high") => Ok(Precision::High),
         Some(other) => {
-            let message = format!("{VARIABLE} is '{other}' and must be `highest` or `high`");
+            let message = format!("{VARIABLE} is '{other}' and must be `default`, `highest` or `high`");
             Err(Error::new(ErrorKind::Argument, "compile", message))
         }
     }
@@ -45,14 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_words_are_known() {
+    fn three_words_are_known() {
         let of = |text: &str| parsed(Some(OsStr::new(text))).map_err(|error| error.to_string());
-        assert!(matches!(parsed(None), Ok(Precision::Highest)));
+        assert!(matches!(parsed(None), Ok(Precision::Default)));
         assert_eq!(
-            [of(""), of("highest"), of("high")],
-            [Precision::Highest, Precision::Highest, Precision::High].map(Ok)
+            [of(""), of("default"), of("highest"), of("high")],
+            [Precision::Default, Precision::Default, Precision::Highest, Precision::High].map(Ok)
         );
-        let expected = "compile: REMAT_MATMUL_PRECISION is 'fast' and must be `highest` or `high`";
+        let expected = "compile: REMAT_MATMUL_PRECISION is 'fast' and must be `default`, `highest` or `high`";
         assert_eq!(of("fast"), Err(expected.to_string()));
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn of_rank(rank: usize, to: DType) -> Conv {
     }
 }
 
-fn agree(op: &Conv, image: &Array, weights: &Array) {
+pub(super) fn agree(op: &Conv, image: &Array, weights: &Array) {
     agree_within(1.0, op, image, weights);
 }
 
@@ -230,7 +230,7 @@ fn no_number_and_infinity_go_where_the_evaluator_has_them() {
     }
 }
 
-fn check_views_of(op: &Conv, ins: [Aval; 2], stream: &mut Stream) {
+pub(super) fn check_views_of(op: &Conv, ins: [Aval; 2], stream: &mut Stream) {
     let build = |ins: &[(DType, &Layout)], outs: &[Aval]| kernel(op, [ins[0], ins[1]], &outs[0]);
     check_views(&Op::from(op.clone()), &ins, build, stream);
 }
@@ -295,11 +295,11 @@ fn in_rows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
 }
 
 /// Makes a kernel of the tested kind for operands of these dtypes and layouts, if the kind applies.
-type MadeBy = fn(&Conv, [(DType, &Layout); 2], &Aval) -> Option<Box<dyn Kernel>>;
+pub(super) type MadeBy = fn(&Conv, [(DType, &Layout); 2], &Aval) -> Option<Box<dyn Kernel>>;
 
 /// Compares kernels of one kind, which compute in `to`, with the evaluator, for the random convolutions to which the kind applies. Returns
 /// their number.
-fn agree_where_taken(
+pub(super) fn agree_where_taken(
     count: usize,
     stream: &mut Stream,
     draw: fn(&mut Stream, DType) -> (Conv, Vec<usize>, Vec<usize>),
@@ -625,33 +625,4 @@ fn segments_of_every_length_are_copied() {
     segments_are_copied(&(0..800).map(|i| f64::from(i) + 1.0).collect::<Vec<_>>());
     segments_are_copied(&(1..801).collect::<Vec<u16>>());
     segments_are_copied(&(0..800).map(|i| (i % 251) as u8 + 1).collect::<Vec<_>>());
-}
-
-/// A convolution of a window of 3x3 with results in rows, and the shapes of its operands.
-fn of_small_windows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
-    let dims = |stream: &mut Stream| order([[0, 1, 2, 3], [0, 3, 1, 2], [3, 2, 0, 1]][stream.below(3)].as_slice());
-    let op = Conv {
-        padding: (0..2).map(|_| (stream.below(7) as i64 - 2, stream.below(7) as i64 - 2)).collect(),
-        lhs_dims: dims(stream),
-        rhs_dims: dims(stream),
-        ..of_rank(2, to)
-    };
-    let (mut image, mut weights) = (vec![0; 4], vec![3; 4]);
-    image[op.lhs_dims.first] = stream.below(4);
-    weights[op.rhs_dims.second] = 1 + stream.below(70);
-    image[op.lhs_dims.second] = weights[op.rhs_dims.second];
-    weights[op.rhs_dims.first] = 1 + stream.below(40);
-    for &d in &op.lhs_dims.spatial {
-        image[d] = stream.below(24);
-    }
-    (op, image, weights)
-}
-
-#[test]
-fn minimal_filtering_agrees_with_the_evaluator() {
-    let taken = agree_where_taken(480, &mut Stream::new(21), of_small_windows, |to| match to {
-        DType::F32 => |op, ins, out| Some(Box::new(Winograd::new(winograd::SMALL, op, ins, out)?)),
-        _ => |_, _, _| None,
-    });
-    assert!(taken > 80, "{taken}");
 }

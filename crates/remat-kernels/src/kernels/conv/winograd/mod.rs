@@ -14,13 +14,22 @@
 //! NaN where the plain method has infinity, and sums may overflow earlier. So if a result is not finite, all are computed again
 //! ([`IfFinite`](super::finite::IfFinite)).
 //!
-//! The operation and the shapes alone decide whether a convolution is computed this way. The order of its sums is that of the features.
+//! To first order, a result over `c` features is within `16 (c + 11) u` times the sum over the features of the largest element in the window
+//! times the sum of the absolute weights, where `u` is 2^-24. For, in one dimension, `|A| (|G| |g|) (|B| |d|)` is at most four times the
+//! largest `|d|` times the sum of `|g|`; a number of the image is rounded twice, one of a window four times, the products of the features
+//! `c + 1` times, and a result four times more. Sums of products have `9 c` instead of `16 (c + 11)`, and the product of each element with
+//! its own weight. For random numbers the errors are about as large (docs/EXPERIMENTS.md, "Minimal filtering").
+//!
+//! The operation and the shapes alone decide whether a convolution is computed this way, unless the precision is
+//! [`Precision::Highest`]. The order of its sums is that of the features.
 
 // Results are written through pointers, since those of the tasks interleave.
 #![allow(unsafe_code)]
 
 mod image;
 mod results;
+#[cfg(test)]
+mod tests;
 mod transform;
 
 use std::ops::Range;
@@ -31,6 +40,7 @@ use super::direct::Along;
 use super::im2col::{Axis, Im2col};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
+use crate::base::precision::{Precision, matmul_precision};
 use crate::base::product::{Accumulator, MicroKernel, Right};
 use crate::base::scratch;
 use crate::interface::layout::Layout;
@@ -57,19 +67,20 @@ const PACKED: usize = 32;
 /// Bounds from which on this method pays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Fewest input and output features.
-    features: [usize; 2],
+    /// Fewest input and output features: with fewer, the transformations take longer than the multiplications that they save.
+    features: usize,
     /// Fewest tiles.
     tiles: usize,
-    /// Most transformed elements of windows, which are scratch memory.
+    /// Most transformed elements of windows, which are scratch memory, and are read again for each block.
     windows: usize,
 }
 
-pub(super) const SIZES: Sizes = Sizes { features: [32, 32], tiles: 64, windows: 5 << 20 };
+/// Each bound was measured (docs/EXPERIMENTS.md, "Minimal filtering").
+pub(super) const SIZES: Sizes = Sizes { features: 32, tiles: 64, windows: 1 << 20 };
 
 /// Any convolution of the kind.
 #[cfg(test)]
-pub(super) const SMALL: Sizes = Sizes { features: [0; 2], tiles: 0, windows: usize::MAX };
+pub(super) const SMALL: Sizes = Sizes { features: 1, tiles: 0, windows: usize::MAX };
 
 /// Neighbouring tiles of a row, in a block.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +120,8 @@ impl Winograd {
         let in_order = dims.first == 0 && dims.second == 1 && dims.spatial.iter().copied().eq([2, 3]);
         let is_f32 = [dtype, weights_dtype, out.dtype].iter().all(|&dtype| dtype == DType::F32);
         let is_window = op.strides.len() == 2 && op.rhs_dims.spatial.iter().all(|&d| rhs.shape[d] == 3);
-        if !is_plain || !in_order || !is_f32 || !is_window || out.size() == 0 {
+        let is_allowed = !matches!(matmul_precision(), Ok(Precision::Highest));
+        if !is_plain || !in_order || !is_f32 || !is_window || !is_allowed || out.size() == 0 {
             return None;
         }
         let [rows, columns] = Along::both(op, lhs, rhs, out)?;
@@ -119,7 +131,11 @@ impl Winograd {
         let elements = [of_features(op.rhs_dims.second, features[0]), element(0), element(1)];
         let this = Winograd {
             kernel: f32::micro_kernel(Level::best()),
-            weights: Im2col::new(rhs.offset, &[], [vec![of_features(op.rhs_dims.first, features[1])], elements.to_vec()]),
+            weights: Im2col::new(
+                rhs.offset,
+                &[],
+                [vec![of_features(op.rhs_dims.first, features[1])], elements.to_vec()],
+            ),
             start: lhs.offset as isize,
             strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
             images: out.shape[0],
@@ -128,8 +144,7 @@ impl Winograd {
             columns,
             tiles: [rows.positions.div_ceil(2), columns.positions.div_ceil(2)],
         };
-        let is_worth = features[0] >= sizes.features[0].max(1)
-            && features[1] >= sizes.features[1]
+        let is_worth = features.iter().all(|&features| features >= sizes.features)
             && this.all_tiles() >= sizes.tiles
             && NUMBERS * features[0] * features[1] <= sizes.windows;
         is_worth.then_some(this)

@@ -42,8 +42,8 @@ multiversion! {
                 let columns = [column(0), column(1), column(2)];
                 for y in 0..4 {
                     let row = of_window([columns[0][y], columns[1][y], columns[2][y]]);
-                    for x in 0..4 {
-                        numbers[4 * y + x][lane] = row[x];
+                    for (x, number) in row.into_iter().enumerate() {
+                        numbers[4 * y + x][lane] = number;
                     }
                 }
             }
@@ -66,8 +66,8 @@ multiversion! {
                 unsafe {
                     let element = |i: usize| *row.get_unchecked(2 * lane + i);
                     let numbers = of_image([element(0), element(1), element(2), element(3)]);
-                    for k in 0..4 {
-                        *joined.get_unchecked_mut(k * JOINED + at + lane) = numbers[k];
+                    for (k, number) in numbers.into_iter().enumerate() {
+                        *joined.get_unchecked_mut(k * JOINED + at + lane) = number;
                     }
                 }
             }
@@ -84,8 +84,8 @@ multiversion! {
                 for x in 0..4 {
                     let element = |y: usize| joined[(4 * y + x) * JOINED + lane];
                     let column = of_image([element(0), element(1), element(2), element(3)]);
-                    for y in 0..4 {
-                        numbers[4 * y + x][lane] = column[y];
+                    for (y, number) in column.into_iter().enumerate() {
+                        numbers[4 * y + x][lane] = number;
                     }
                 }
             }

@@ -1,0 +1,138 @@
+//! Tests of minimal filtering against the evaluator, and of its error.
+
+use remat_ir::{Array, Aval, DType, Literal, Operation};
+
+use super::super::tests::{agree, agree_where_taken, check_views_of, of_rank, order};
+use super::*;
+use crate::test_support::{Stream, filled, plain, rough, run};
+
+/// A convolution of a window of 3x3 with results in rows, and the shapes of its operands.
+fn of_small_windows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let dims = |stream: &mut Stream| order(&[[0, 1, 2, 3], [0, 3, 1, 2], [3, 2, 0, 1]][stream.below(3)]);
+    let op = Conv {
+        padding: (0..2).map(|_| (stream.below(7) as i64 - 2, stream.below(7) as i64 - 2)).collect(),
+        lhs_dims: dims(stream),
+        rhs_dims: dims(stream),
+        ..of_rank(2, to)
+    };
+    let (mut image, mut weights) = (vec![0; 4], vec![3; 4]);
+    image[op.lhs_dims.first] = stream.below(4);
+    weights[op.rhs_dims.second] = 1 + stream.below(70);
+    image[op.lhs_dims.second] = weights[op.rhs_dims.second];
+    weights[op.rhs_dims.first] = 1 + stream.below(40);
+    for &d in &op.lhs_dims.spatial {
+        image[d] = stream.below(24);
+    }
+    (op, image, weights)
+}
+
+#[test]
+fn minimal_filtering_agrees_with_the_evaluator() {
+    let taken = agree_where_taken(240, &mut Stream::new(21), of_small_windows, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(Winograd::new(SMALL, op, ins, out)?)),
+        _ => |_, _, _| None,
+    });
+    assert!(taken > 40, "{taken}");
+}
+
+/// A convolution that is large enough, and its operands.
+fn large() -> (Conv, [Aval; 2]) {
+    let op = Conv { padding: vec![(1, 1), (1, 2)], ..of_rank(2, DType::F32) };
+    (op, [Aval::new(DType::F32, [2, 32, 17, 19]), Aval::new(DType::F32, [40, 32, 3, 3])])
+}
+
+/// Whether the kernel of a convolution is of this kind.
+fn is_taken(op: &Conv, ins: &[Aval; 2]) -> bool {
+    let out = &op.infer(ins).expect("they fit")[0];
+    let layouts = ins.each_ref().map(Layout::from);
+    Winograd::new(SIZES, op, [(ins[0].dtype, &layouts[0]), (ins[1].dtype, &layouts[1])], out).is_some()
+}
+
+#[test]
+fn large_convolutions_of_small_windows_are_filtered() {
+    let (op, ins) = large();
+    assert!(is_taken(&op, &ins));
+    check_views_of(&op, ins.clone(), &mut Stream::new(22));
+    let [image, weights] = &ins;
+    for other in [
+        Conv { strides: [1, 2].as_slice().into(), ..op.clone() },
+        Conv { lhs_dilation: [2, 1].as_slice().into(), ..op.clone() },
+        Conv { rhs_dilation: [1, 2].as_slice().into(), ..op.clone() },
+        Conv { out_dims: order(&[0, 3, 1, 2]), ..op.clone() },
+    ] {
+        assert!(!is_taken(&other, &ins), "{other:?}");
+    }
+    let few = [Aval::new(DType::F32, [2, 16, 17, 19]), Aval::new(DType::F32, [40, 16, 3, 3])];
+    let groups = [image.clone(), Aval::new(DType::F32, [40, 16, 3, 3])];
+    assert!(!is_taken(&op, &few) && !is_taken(&Conv { feature_group_count: 2, ..op.clone() }, &groups));
+    let long = [image.clone(), Aval::new(DType::F32, [40, 32, 3, 4])];
+    let double = [Aval::new(DType::F64, image.shape.clone()), Aval::new(DType::F64, weights.shape.clone())];
+    assert!(!is_taken(&op, &long) && !is_taken(&Conv { preferred_element_type: DType::F64, ..op }, &double));
+}
+
+/// The elements of an operand: random numbers, and these special ones at some places.
+fn special(aval: &Aval, seed: u64, one_in: usize, numbers: &[f64]) -> Array {
+    filled(aval.dtype, &aval.shape, seed, |stream| {
+        let x = numbers.get(stream.below(one_in)).copied();
+        Literal::from_f64(DType::F32, x.unwrap_or(1.0))
+    })
+}
+
+#[test]
+fn no_number_and_infinity_go_where_the_evaluator_has_them() {
+    let (op, [x, w]) = large();
+    let numbers = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    for seed in 1..4 {
+        agree(&op, &special(&x, seed, 9000, &numbers), &plain(DType::F32, &w.shape, 2));
+        agree(&op, &plain(DType::F32, &x.shape, 1), &special(&w, seed, 4000, &numbers));
+    }
+}
+
+/// Sums of two neighbours overflow, but no product with a weight, and no sum of products.
+#[test]
+fn large_numbers_whose_sums_overflow_agree_with_the_evaluator() {
+    let (op, [x, w]) = large();
+    let large = |aval: &Aval| special(aval, 1, 40, &[3e38, 3e38]);
+    let small = |aval: &Aval| {
+        filled(DType::F32, &aval.shape, 1, |stream| Literal::from_f64(DType::F32, stream.below(9) as f64 / 65536.0))
+    };
+    agree(&op, &large(&x), &small(&w));
+    agree(&op, &small(&x), &large(&w));
+}
+
+/// Each result is within the bound that the module derives.
+#[test]
+fn errors_are_within_the_bound() {
+    let (op, ins) = large();
+    let mut stream = Stream::new(23);
+    let [x, w] = ins.each_ref().map(|aval| rough(DType::F32, &aval.shape, &mut stream));
+    let out = op.infer(&ins).expect("they fit");
+    let layouts = ins.each_ref().map(Layout::from);
+    let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
+    let kernel = Winograd::new(SIZES, &op, operands, &out[0]).expect("it is large enough");
+    let got = &run(&kernel, &[x.clone(), w.clone()], &out, None, &Threads::SERIAL)[0];
+    let wide = |x: &Array| -> Vec<f64> { x.as_slice::<f32>().expect("f32").iter().map(|&x| x.into()).collect() };
+    let (x, w, got) = (wide(&x), wide(&w), wide(got));
+    let [[features, height, width], [outs, rows, columns]] =
+        [&ins[0], &out[0]].map(|aval| [1, 2, 3].map(|d| aval.shape[d]));
+    let unit = 0.5f64.powi(24);
+    for (i, &got) in got.iter().enumerate() {
+        let (image, o) = (i / (outs * rows * columns), i / (rows * columns) % outs);
+        let (y, x0) = (i / columns % rows, i % columns);
+        let (mut expected, mut scale) = (0.0, 0.0);
+        for c in 0..features {
+            let (mut largest, mut weights) = (0.0f64, 0.0);
+            for (k, &w) in w[(o * features + c) * 9..][..9].iter().enumerate() {
+                weights += w.abs();
+                let (y, x0) = ((y + k / 3).wrapping_sub(1), (x0 + k % 3).wrapping_sub(1));
+                if y < height && x0 < width {
+                    let d = x[((image * features + c) * height + y) * width + x0];
+                    expected += d * w;
+                    largest = largest.max(d.abs());
+                }
+            }
+            scale += largest * weights;
+        }
+        assert!((got - expected).abs() <= 16.0 * (features as f64 + 11.0) * unit * scale, "{got} {expected}");
+    }
+}
