@@ -55,7 +55,7 @@ use narrow::Narrow;
 use numbers::Numbers;
 use phase::{MIN_POSITIONS, Phase, Problem, Products};
 use polyphase::{Along, phases};
-use winograd::Winograd;
+use winograd::{Gradient, Winograd};
 
 use super::matmul::accumulator;
 use crate::base::disjoint::DisjointMut;
@@ -70,6 +70,9 @@ use crate::threads::Threads;
 /// operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     if let Some(fast) = Winograd::new(winograd::SIZES, op, ins, out) {
+        return Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype));
+    }
+    if let Some(fast) = Gradient::new(winograd::GRADIENT_SIZES, op, ins, out) {
         return Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype));
     }
     match col2im::of_pairs(op, ins, out) {

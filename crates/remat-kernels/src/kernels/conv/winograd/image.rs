@@ -1,12 +1,16 @@
-//! Transforms a block of tiles of the image.
+//! The tiles of a convolution, and the transformation of a block of them in the image.
 //!
 //! The rows of each run of tiles are copied, with the zeros around them, for some features at a time. Rows are transformed along the
 //! columns and joined run after run, so that the transformation along the rows has full vectors of tiles.
 
 use std::ops::Range;
 
-use super::{LANES, NUMBERS, TILES, Winograd, transform};
+use remat_ir::{Aval, Conv};
+
+use super::{LANES, NUMBERS, TILES, transform};
 use crate::base::scratch;
+use crate::interface::layout::Layout;
+use crate::kernels::conv::direct::Along;
 use crate::kernels::conv::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::kernels::matmul::Elements;
 
@@ -24,14 +28,81 @@ pub(super) fn scratch() -> usize {
     scratch::bytes::<f32>(4 * FEATURES * ROW) + scratch::bytes::<f32>(FEATURES * NUMBERS * JOINED)
 }
 
-impl Winograd {
-    /// Transforms some tiles of all features. Number `k` of tile `j` of feature `i` goes to `k * pitch + i * TILES + j`.
-    pub(super) fn transform_image(&self, image: &[f32], tiles: Range<usize>, to: &mut [f32], scratch: &mut [u8]) {
+/// Neighbouring tiles of a row, in a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) image: usize,
+    pub(super) row: usize,
+    pub(super) column: usize,
+    /// The first one's place in the block.
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+/// The tiles of some images. Tile `i, j` begins at row `2 * i` and column `2 * j` of the padded image.
+pub(super) struct Tiles {
+    /// The first element of the images, and the strides of images and features.
+    start: isize,
+    strides: [isize; 2],
+    images: usize,
+    pub(super) rows: Along,
+    pub(super) columns: Along,
+    /// Rows and columns of the tiles of an image.
+    tiles: [usize; 2],
+}
+
+impl Tiles {
+    /// The tiles of this many rows and columns of 2x2 elements. `dims` are the dimensions of images and features. `None` if elements are too
+    /// far apart for offsets.
+    pub(super) fn new(
+        op: &Conv,
+        [image, weights]: [&Layout; 2],
+        out: &Aval,
+        dims: [usize; 2],
+        tiled: fn(&Along) -> usize,
+    ) -> Option<Tiles> {
+        let [rows, columns] = Along::both(op, image, weights, out)?;
+        Some(Tiles {
+            start: image.offset as isize,
+            strides: dims.map(|d| image.strides[d]),
+            images: image.shape[dims[0]],
+            tiles: [&rows, &columns].map(|along| tiled(along).div_ceil(2)),
+            rows,
+            columns,
+        })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.images * self.tiles[0] * self.tiles[1]
+    }
+
+    /// The runs of neighbours among some tiles.
+    pub(super) fn runs(&self, tiles: Range<usize>) -> impl Iterator<Item = Run> {
+        let [rows, columns] = self.tiles;
+        let mut next = tiles.start;
+        std::iter::from_fn(move || {
+            let (row, column) = (next / columns, next % columns);
+            let len = (columns - column).min(tiles.end - next);
+            let run = Run { image: row / rows, row: row % rows, column, at: next - tiles.start, len };
+            next += len;
+            (len > 0).then_some(run)
+        })
+    }
+
+    /// Transforms some tiles of some features. Number `k` of tile `j` of feature `i` goes to `k * pitch + i * TILES + j`.
+    pub(super) fn transform(
+        &self,
+        image: &[f32],
+        features: Range<usize>,
+        tiles: Range<usize>,
+        (to, pitch): (&mut [f32], usize),
+        scratch: &mut [u8],
+    ) {
         let (band, scratch) = scratch::take::<f32>(scratch, 4 * FEATURES * ROW);
         let joined = scratch::take::<f32>(scratch, FEATURES * NUMBERS * JOINED).0;
         let elements = Elements::Numbers(image);
-        for first in (0..self.features[0]).step_by(FEATURES) {
-            let count = FEATURES.min(self.features[0] - first);
+        for (i, first) in features.clone().step_by(FEATURES).enumerate() {
+            let count = FEATURES.min(features.end - first);
             for run in self.runs(tiles.clone()) {
                 let x = self.columns.first(2 * run.column);
                 let len = 2 * run.len + 2;
@@ -57,8 +128,7 @@ impl Winograd {
                 }
                 transform::image_columns(&band[..count * 4 * ROW], ROW, run.len, run.at, joined);
             }
-            let to = &mut to[first * TILES..];
-            transform::image_rows(&joined[..count * NUMBERS * JOINED], to, self.pitches()[1]);
+            transform::image_rows(&joined[..count * NUMBERS * JOINED], &mut to[i * FEATURES * TILES..], pitch);
         }
     }
 }

@@ -26,17 +26,15 @@
 // Results are written through pointers, since those of the tasks interleave.
 #![allow(unsafe_code)]
 
+mod gradient;
 mod image;
 mod results;
 #[cfg(test)]
 mod tests;
 mod transform;
 
-use std::ops::Range;
-
 use remat_ir::{Aval, Conv, DType};
 
-use super::direct::Along;
 use super::im2col::{Axis, Im2col};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
@@ -48,6 +46,8 @@ use crate::interface::{Kernel, Source, Target};
 use crate::kernels::matmul::Elements;
 use crate::simd::Level;
 use crate::threads::Threads;
+pub(super) use gradient::{Gradient, SIZES as GRADIENT_SIZES};
+use image::Tiles;
 
 /// The numbers of a transformed tile or window.
 const NUMBERS: usize = 16;
@@ -82,49 +82,37 @@ pub(super) const SIZES: Sizes = Sizes { features: 32, tiles: 64, windows: 1 << 2
 #[cfg(test)]
 pub(super) const SMALL: Sizes = Sizes { features: 1, tiles: 0, windows: usize::MAX };
 
-/// Neighbouring tiles of a row, in a block.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    image: usize,
-    row: usize,
-    column: usize,
-    /// The first one's place in the block.
-    at: usize,
-    len: usize,
+/// Whether these methods are allowed for a convolution: it is of f32, and plain but for padding, and no higher precision is required.
+fn is_allowed(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
+    [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1))
+        && op.feature_group_count == 1
+        && op.batch_group_count == 1
+        && ins.iter().all(|&(dtype, _)| dtype == DType::F32)
+        && out.dtype == DType::F32
+        && out.size() > 0
+        && !matches!(matmul_precision(), Ok(Precision::Highest))
 }
 
 /// A convolution by minimal filtering.
 pub(super) struct Winograd {
     kernel: &'static MicroKernel<f32>,
     weights: Im2col,
-    /// The first element of the image, and the strides of images and features.
-    start: isize,
-    strides: [isize; 2],
-    images: usize,
+    tiles: Tiles,
     /// Input and output features.
     features: [usize; 2],
-    rows: Along,
-    columns: Along,
-    /// Rows and columns of the tiles of an image.
-    tiles: [usize; 2],
 }
 
 impl Winograd {
     /// The kernel, if this method applies.
     pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Winograd> {
-        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+        let [(_, lhs), (_, rhs)] = ins;
         let dims = &op.out_dims;
-        let is_plain = [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1))
-            && op.feature_group_count == 1
-            && op.batch_group_count == 1;
         let in_order = dims.first == 0 && dims.second == 1 && dims.spatial.iter().copied().eq([2, 3]);
-        let is_f32 = [dtype, weights_dtype, out.dtype].iter().all(|&dtype| dtype == DType::F32);
         let is_window = op.strides.len() == 2 && op.rhs_dims.spatial.iter().all(|&d| rhs.shape[d] == 3);
-        let is_allowed = !matches!(matmul_precision(), Ok(Precision::Highest));
-        if !is_plain || !in_order || !is_f32 || !is_window || !is_allowed || out.size() == 0 {
+        if !is_allowed(op, ins, out) || !in_order || !is_window {
             return None;
         }
-        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let tiles = Tiles::new(op, [lhs, rhs], out, [op.lhs_dims.first, op.lhs_dims.second], |along| along.positions)?;
         let features = [rhs.shape[op.rhs_dims.second], out.shape[1]];
         let of_features = |dim: usize, size: usize| Axis { size, stride: rhs.strides[dim], along: None };
         let element = |d: usize| of_features(op.rhs_dims.spatial[d], 3);
@@ -136,22 +124,13 @@ impl Winograd {
                 &[],
                 [vec![of_features(op.rhs_dims.first, features[1])], elements.to_vec()],
             ),
-            start: lhs.offset as isize,
-            strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
-            images: out.shape[0],
+            tiles,
             features,
-            rows,
-            columns,
-            tiles: [rows.positions.div_ceil(2), columns.positions.div_ceil(2)],
         };
         let is_worth = features.iter().all(|&features| features >= sizes.features)
-            && this.all_tiles() >= sizes.tiles
+            && this.tiles.count() >= sizes.tiles
             && NUMBERS * features[0] * features[1] <= sizes.windows;
         is_worth.then_some(this)
-    }
-
-    fn all_tiles(&self) -> usize {
-        self.images * self.tiles[0] * self.tiles[1]
     }
 
     /// Tiles of a block: whole panels of the micro-kernel.
@@ -189,19 +168,6 @@ impl Winograd {
     /// Bytes of scratch memory of a task.
     fn own(&self) -> usize {
         scratch::bytes::<f32>(self.transformed()) + image::scratch().max(results::scratch(self.kernel))
-    }
-
-    /// The runs of neighbours among some tiles.
-    fn runs(&self, tiles: Range<usize>) -> impl Iterator<Item = Run> {
-        let [rows, columns] = self.tiles;
-        let mut next = tiles.start;
-        std::iter::from_fn(move || {
-            let (row, column) = (next / columns, next % columns);
-            let len = (columns - column).min(tiles.end - next);
-            let run = Run { image: row / rows, row: row % rows, column, at: next - tiles.start, len };
-            next += len;
-            (len > 0).then_some(run)
-        })
     }
 
     /// Transforms the windows of a panel of output features.
@@ -248,10 +214,11 @@ impl Kernel for Winograd {
         );
         let windows = &*windows;
         let all = DisjointMut::bytes(&mut outs[0]);
-        threads.for_each_with_scratch(self.all_tiles().div_ceil(self.block()), own, |i, scratch| {
-            let tiles = piece(0..self.all_tiles(), self.block(), i);
+        threads.for_each_with_scratch(self.tiles.count().div_ceil(self.block()), own, |i, scratch| {
+            let tiles = piece(0..self.tiles.count(), self.block(), i);
             let (block, scratch) = scratch::take::<f32>(scratch, self.transformed());
-            self.transform_image(ins[0].slice(), tiles.clone(), block, scratch);
+            let to = (&mut *block, self.pitches()[1]);
+            self.tiles.transform(ins[0].slice(), 0..self.features[0], tiles.clone(), to, scratch);
             let (sums, scratch) = scratch::take::<f32>(scratch, results::sums(self.kernel));
             for (panel, windows) in windows.chunks_exact(self.panel()).enumerate() {
                 let rows = panel * self.height()..self.features[1].min((panel + 1) * self.height());

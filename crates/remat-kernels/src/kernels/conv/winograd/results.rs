@@ -46,8 +46,8 @@ impl Winograd {
         let results = &mut results[..rows.len() * RESULTS];
         transform::results(sums, pitch(self.kernel), results);
         let copy = row_segments::copy::<f32>(Level::best());
-        let [height, width] = [self.rows.positions, self.columns.positions];
-        for run in self.runs(tiles) {
+        let [height, width] = [self.tiles.rows.positions, self.tiles.columns.positions];
+        for run in self.tiles.runs(tiles) {
             let len = (2 * run.len).min(width - 2 * run.column);
             for i in 0..2.min(height - 2 * run.row) {
                 let first = ((run.image * self.features[1] + rows.start) * height + 2 * run.row + i) * width;

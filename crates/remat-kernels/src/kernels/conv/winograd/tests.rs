@@ -136,3 +136,58 @@ fn errors_are_within_the_bound() {
         assert!((got - expected).abs() <= 16.0 * (features as f64 + 11.0) * unit * scale, "{got} {expected}");
     }
 }
+
+/// A gradient of weights of a window of 3x3, in any layouts, and the shapes of its operands.
+fn of_gradients(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let dims = |stream: &mut Stream| order(&[[0, 1, 2, 3], [1, 0, 2, 3], [0, 3, 1, 2], [3, 0, 1, 2]][stream.below(4)]);
+    let mut op = of_rank(2, to);
+    [op.lhs_dims, op.rhs_dims, op.out_dims] = [dims(stream), dims(stream), dims(stream)];
+    let (mut image, mut window) = (vec![0; 4], vec![0; 4]);
+    image[op.lhs_dims.first] = 1 + stream.below(150);
+    window[op.rhs_dims.first] = 1 + stream.below(150);
+    image[op.lhs_dims.second] = stream.below(4);
+    window[op.rhs_dims.second] = image[op.lhs_dims.second];
+    for d in 0..2 {
+        let (size, low) = (1 + stream.below(14), stream.below(4) as i64 - 1);
+        window[op.rhs_dims.spatial[d]] = size;
+        image[op.lhs_dims.spatial[d]] = size + stream.below(4);
+        op.padding[d] = (low, (size + 2) as i64 - low - image[op.lhs_dims.spatial[d]] as i64);
+    }
+    (op, image, window)
+}
+
+#[test]
+fn gradients_by_minimal_filtering_agree_with_the_evaluator() {
+    let taken = agree_where_taken(90, &mut Stream::new(24), of_gradients, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(Gradient::new(gradient::SMALL, op, ins, out)?)),
+        _ => |_, _, _| None,
+    });
+    assert!(taken > 20, "{taken}");
+}
+
+#[test]
+fn gradients_that_are_cut_agree_with_the_evaluator() {
+    let dims = |first, second| order(&[first, second, 2, 3]);
+    let op = Conv {
+        padding: vec![(1, 1); 2],
+        lhs_dims: dims(1, 0),
+        rhs_dims: dims(1, 0),
+        out_dims: dims(1, 0),
+        ..of_rank(2, DType::F32)
+    };
+    let ins = [Aval::new(DType::F32, [3, 70, 17, 14]), Aval::new(DType::F32, [3, 135, 17, 14])];
+    let out = &op.infer(&ins).expect("they fit")[0];
+    let layouts = ins.each_ref().map(Layout::from);
+    let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
+    let gradient = Gradient::new(gradient::SIZES, &op, operands, out).expect("it is large enough");
+    assert!(gradient.blocks() > 1 && gradient.parts() > 1);
+    agree(&op, &plain(DType::F32, &ins[0].shape, 1), &plain(DType::F32, &ins[1].shape, 2));
+    check_views_of(&op, ins.clone(), &mut Stream::new(25));
+    let numbers = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    agree(&op, &special(&ins[0], 1, 20000, &numbers), &plain(DType::F32, &ins[1].shape, 2));
+    agree(&op, &plain(DType::F32, &ins[0].shape, 1), &special(&ins[1], 1, 20000, &numbers));
+    let few = [Aval::new(DType::F32, [3, 70, 17, 14]), Aval::new(DType::F32, [3, 24, 17, 14])];
+    let out = &op.infer(&few).expect("they fit")[0];
+    let layouts = few.each_ref().map(Layout::from);
+    assert!(Gradient::new(gradient::SIZES, &op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], out).is_none());
+}

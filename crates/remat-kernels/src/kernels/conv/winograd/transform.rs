@@ -1,4 +1,4 @@
-//! The transformations of F(2x2, 3x3), lane by lane.
+//! The transformations of F(2x2, 3x3) and F(3x3, 2x2), lane by lane.
 //!
 //! Numbers of a lane are independent of those of the others, so that the compiler makes vectors of the loops. Where the numbers go to places
 //! of which it does not know that they differ, they go through an array.
@@ -6,6 +6,7 @@
 // Lanes are read and written through pointers, since checks in the loops would keep them from becoming vectors.
 #![allow(unsafe_code)]
 
+use super::gradient::WIDTH;
 use super::image::JOINED;
 use super::results::RESULTS;
 use super::{LANES, NUMBERS, TILES, WINDOW};
@@ -28,6 +29,19 @@ fn of_image([a, b, c, d]: [f32; 4]) -> [f32; 4] {
 #[inline(always)]
 fn of_sums([a, b, c, d]: [f32; 4]) -> [f32; 2] {
     [a + b + c, b - c - d]
+}
+
+/// The transformation of two elements of a window of two.
+#[inline(always)]
+fn of_pair([a, b]: [f32; 2]) -> [f32; 4] {
+    let (first, second) = (0.5 * a, 0.5 * b);
+    [a, first + second, first - second, b]
+}
+
+/// The transformation of four sums to the three results of a window of two.
+#[inline(always)]
+fn of_pair_sums([a, b, c, d]: [f32; 4]) -> [f32; 3] {
+    [a + b + c, b - c, b + c - d]
 }
 
 multiversion! {
@@ -110,6 +124,61 @@ multiversion! {
                 for y in 0..2 {
                     let [even, odd] = of_sums([columns[0][y], columns[1][y], columns[2][y], columns[3][y]]);
                     (results[y * 2 * TILES + 2 * lane], results[y * 2 * TILES + 2 * lane + 1]) = (even, odd);
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Transforms windows of 2x2 of [`WIDTH`] neighbouring features. Both rows of windows have two columns for each tile of a block. Number
+    /// `k` of window `i` goes to `k * pitch + i * WIDTH`.
+    pub(super) fn pairs(rows: &[f32], windows: usize, to: &mut [f32], pitch: usize) {
+        for i in 0..windows {
+            for first in (0..WIDTH).step_by(LANES) {
+                let element = |y: usize, x: usize| -> &[f32; LANES] {
+                    let at = ((y * TILES + i) * 2 + x) * WIDTH + first;
+                    rows[at..].first_chunk().expect("whole vectors are read")
+                };
+                let elements = [[element(0, 0), element(0, 1)], [element(1, 0), element(1, 1)]];
+                let mut numbers = [[0.0; LANES]; NUMBERS];
+                for lane in 0..LANES {
+                    let column = |x: usize| of_pair([elements[0][x][lane], elements[1][x][lane]]);
+                    let columns = [column(0), column(1)];
+                    for y in 0..4 {
+                        for (x, number) in of_pair([columns[0][y], columns[1][y]]).into_iter().enumerate() {
+                            numbers[4 * y + x][lane] = number;
+                        }
+                    }
+                }
+                for (k, numbers) in numbers.iter().enumerate() {
+                    to[k * pitch + i * WIDTH + first..][..LANES].copy_from_slice(numbers);
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Adds up the parts of the sums of some features, and transforms them to windows of 3x3. `sums` has, for each part, which are `part`
+    /// apart, the numbers, which are `pitch` apart.
+    pub(super) fn pair_results(sums: &[f32], parts: usize, part: usize, pitch: usize, results: &mut [[f32; LANES]; WINDOW]) {
+        let mut numbers = [[0.0; LANES]; NUMBERS];
+        for i in 0..parts {
+            for (k, numbers) in numbers.iter_mut().enumerate() {
+                for (number, &x) in numbers.iter_mut().zip(&sums[i * part + k * pitch..][..LANES]) {
+                    *number += x;
+                }
+            }
+        }
+        for lane in 0..LANES {
+            let number = |y: usize, x: usize| numbers[4 * y + x][lane];
+            let column = |x: usize| of_pair_sums([number(0, x), number(1, x), number(2, x), number(3, x)]);
+            let columns = [column(0), column(1), column(2), column(3)];
+            for y in 0..3 {
+                let row = of_pair_sums([columns[0][y], columns[1][y], columns[2][y], columns[3][y]]);
+                for (x, result) in row.into_iter().enumerate() {
+                    results[3 * y + x][lane] = result;
                 }
             }
         }
