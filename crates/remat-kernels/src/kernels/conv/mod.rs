@@ -10,7 +10,8 @@
 //! With few output features, as in gradients of images with few channels, elements are multiplied by all weights first, and the products
 //! are added to the results that they reach ([`col2im`]).
 //!
-//! Windows of 3x3 of f32, without strides, are multiplied by Winograd's minimal filtering if the features are not few ([`winograd`]).
+//! Windows of 3x3 of f32, without strides, are multiplied by Winograd's minimal filtering if the features are not few, forward and for both
+//! gradients ([`winograd`]).
 //!
 //! Two kinds of convolutions read windows in place instead of gathering them: those of few weights ([`direct`]), and those of long windows
 //! at few positions, as in gradients of weights ([`long_windows`], [`exchanged`]). Methods that are right only for finite numbers compute

@@ -6,8 +6,9 @@
 //! transformed to 3x3 results: 16 multiplications instead of 36. Source: Lavin and Gray, "Fast algorithms for convolutional neural
 //! networks", 2015, <https://arxiv.org/abs/1509.09308>, section 4.
 //!
-//! A task has a block of features of the image, a block of features of the window, and a part of the pairs. It transforms both operands
-//! some pairs at a time, and adds their products to its sums, while all are in the second-level cache. The last step adds up the parts.
+//! A task has a block of features of the image, a block of features of the window, and, if these blocks are few, a part of the pairs. It
+//! transforms both operands some pairs at a time, and adds their products to its sums, while all are in the second-level cache. The parts are
+//! added up at last.
 //!
 //! To first order, a result over `p` pairs is within `4 (p + 11) u` times the sum over the pairs of the largest element of the tile times
 //! four times the largest element of the pair, where `u` is 2^-24; the derivation is that of the module above. Elements of the image meet
@@ -48,11 +49,12 @@ pub(in super::super) struct Sizes {
     features: usize,
     /// Fewest pairs.
     pairs: usize,
-    /// Most sums, which are scratch memory.
+    /// Most sums of all parts, which are scratch memory.
     sums: usize,
 }
 
-pub(in super::super) const SIZES: Sizes = Sizes { features: 32, pairs: 64, sums: 1 << 20 };
+/// Each bound was measured (docs/EXPERIMENTS.md, "Minimal filtering").
+pub(in super::super) const SIZES: Sizes = Sizes { features: 32, pairs: 256, sums: 1 << 20 };
 
 /// Any gradient.
 #[cfg(test)]
@@ -92,11 +94,9 @@ impl Gradient {
             part: tiles.count(),
             tiles,
         };
-        let sums = this.of_part();
-        let is_worth = this.features.iter().all(|&features| features >= sizes.features)
-            && this.tiles.count() >= sizes.pairs
-            && sums <= sizes.sums;
-        let parts = MANY.div_ceil(this.blocks()).min(sizes.sums / sums.max(1)).max(1);
+        let is_worth =
+            this.features.iter().all(|&features| features >= sizes.features) && this.tiles.count() >= sizes.pairs;
+        let parts = MANY.div_ceil(this.blocks()).min(sizes.sums / (this.blocks() * this.sums())).max(1);
         this.part = this.tiles.count().div_ceil(parts).next_multiple_of(TILES);
         is_worth.then_some(this)
     }
@@ -115,14 +115,20 @@ impl Gradient {
         self.tiles.count().div_ceil(self.part)
     }
 
-    /// Sums of one number of a panel.
+    /// Sums of one number of a panel of a task.
     fn pitch(&self) -> usize {
-        self.features[0] * WIDTH
+        self.features[0].min(FEATURES) * WIDTH
     }
 
-    /// Sums of a part.
-    fn of_part(&self) -> usize {
-        self.panels() * NUMBERS * self.pitch()
+    /// Sums of a task.
+    fn sums(&self) -> usize {
+        self.panels().min(PANELS) * NUMBERS * self.pitch()
+    }
+
+    /// The features of the image and the panels of the window of a block.
+    fn block(&self, i: usize) -> [Range<usize>; 2] {
+        let across = self.panels().div_ceil(PANELS);
+        [piece(0..self.features[0], FEATURES, i / across), piece(0..self.panels(), PANELS, i % across)]
     }
 
     /// Elements of one of the numbers of transformed tiles and pairs, out of the cache's sets of the others.
@@ -175,19 +181,9 @@ impl Gradient {
         transform::pairs(transposed, pairs.len(), to, Self::PITCHES[1]);
     }
 
-    /// Adds up the products of a block of features of the image, some panels of the window and a part of the pairs.
-    ///
-    /// # Safety
-    /// `sums` are those of the part, of which no other task has those of these features and panels.
-    unsafe fn add_products(
-        &self,
-        ins: &[Source<'_>],
-        features: Range<usize>,
-        panels: Range<usize>,
-        pairs: Range<usize>,
-        sums: &DisjointMut<'_, f32>,
-        scratch: &mut [u8],
-    ) {
+    /// The sums of the products of a block of features and a part of the pairs.
+    fn multiply(&self, ins: &[Source<'_>], block: usize, pairs: Range<usize>, sums: &mut [f32], scratch: &mut [u8]) {
+        let [features, panels] = self.block(block);
         let [of_tiles, of_pairs] = Self::PITCHES;
         let (transformed, scratch) = scratch::take::<f32>(scratch, NUMBERS * of_tiles);
         let (windows, scratch) = scratch::take::<f32>(scratch, NUMBERS * of_pairs);
@@ -199,9 +195,7 @@ impl Gradient {
                 self.transform_pairs(ins[1].slice(), columns.clone(), pairs.clone(), windows, scratch);
                 let numbers = transformed.chunks_exact(of_tiles).zip(windows.chunks_exact(of_pairs));
                 for (k, (tiles, windows)) in numbers.enumerate() {
-                    let at = (panel * NUMBERS + k) * self.pitch() + features.start * WIDTH;
-                    // SAFETY: as the caller promises.
-                    let elements = unsafe { sums.slice(at, features.len() * WIDTH) };
+                    let elements = &mut sums[((panel - panels.start) * NUMBERS + k) * self.pitch()..];
                     let left = Left { elements: tiles, row_stride: TILES, column_stride: 1 };
                     let right = Right { elements: windows, row_stride: WIDTH };
                     let out = Out { elements, row_stride: WIDTH, adds: pairs.start > first };
@@ -211,18 +205,19 @@ impl Gradient {
         }
     }
 
-    /// Writes the results of a feature of the image and a panel of the window.
+    /// Writes the results of a block. The sums of its parts are `part` apart.
     ///
     /// # Safety
     /// No other task writes them. `all` are the bytes of the output.
-    unsafe fn write(&self, feature: usize, panel: usize, sums: &[f32], all: &DisjointMut<'_, u8>) {
-        let columns = panel * WIDTH..self.features[1].min((panel + 1) * WIDTH);
-        for first in columns.clone().step_by(LANES) {
+    unsafe fn write(&self, block: usize, sums: &[f32], part: usize, all: &DisjointMut<'_, u8>) {
+        let [features, panels] = self.block(block);
+        let first = panels.start * WIDTH;
+        for (i, j) in features.clone().flat_map(|i| (first..panels.end * WIDTH).step_by(LANES).map(move |j| (i, j))) {
             let mut results = [[0.0; LANES]; WINDOW];
-            let at = panel * NUMBERS * self.pitch() + feature * WIDTH + first - columns.start;
-            transform::pair_results(&sums[at..], self.parts(), self.of_part(), self.pitch(), &mut results);
-            for (lane, column) in (first..columns.end.min(first + LANES)).enumerate() {
-                let at = feature * self.out_strides[0] + column * self.out_strides[1];
+            let at = (j - first) / WIDTH * NUMBERS * self.pitch() + (i - features.start) * WIDTH + j % WIDTH;
+            transform::pair_results(&sums[at..], self.parts(), part, self.pitch(), &mut results);
+            for (lane, j) in (j..self.features[1].min(j + LANES)).enumerate() {
+                let at = i * self.out_strides[0] + j * self.out_strides[1];
                 for (k, results) in results.iter().enumerate() {
                     let at = at + k / 3 * self.out_strides[2] + k % 3 * self.out_strides[3];
                     // SAFETY: it is an element of the output, which no other task writes, as the caller promises.
@@ -235,28 +230,38 @@ impl Gradient {
 
 impl Kernel for Gradient {
     fn scratch(&self, threads: usize) -> usize {
-        scratch::bytes::<f32>(self.parts() * self.of_part()) + threads * Self::own()
+        let regions = if self.parts() == 1 { threads } else { self.parts() * self.blocks() };
+        regions * scratch::bytes::<f32>(self.sums()) + threads * Self::own()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let (sums, own) = scratch::take::<f32>(scratch, self.parts() * self.of_part());
+        let (all, blocks) = (DisjointMut::bytes(&mut outs[0]), self.blocks());
+        if self.parts() == 1 {
+            let scratch = &mut scratch[..threads.count() * (scratch::bytes::<f32>(self.sums()) + Self::own())];
+            threads.for_each_with_scratch(blocks, scratch, |block, scratch| {
+                let (sums, scratch) = scratch::take::<f32>(scratch, self.sums());
+                self.multiply(ins, block, 0..self.tiles.count(), sums, scratch);
+                // SAFETY: each block has one task.
+                unsafe { self.write(block, sums, 0, &all) };
+            });
+            return;
+        }
+        let tasks = self.parts() * blocks;
+        let (sums, own) = scratch::take::<f32>(scratch, tasks * self.sums());
         let own = &mut own[..threads.count() * Self::own()];
-        let (blocks, across) = (self.blocks(), self.panels().div_ceil(PANELS));
-        let disjoint = DisjointMut::new(sums);
-        threads.for_each_with_scratch(self.parts() * blocks, own, |i, scratch| {
-            let (part, block) = (i / blocks, i % blocks);
-            let features = piece(0..self.features[0], FEATURES, block / across);
-            let panels = piece(0..self.panels(), PANELS, block % across);
-            let pairs = piece(0..self.tiles.count(), self.part, part);
-            // SAFETY: each block of features and panels of a part has one task.
-            unsafe { self.add_products(ins, features, panels, pairs, &disjoint.skip(part * self.of_part()), scratch) };
-        });
-        let (sums, all) = (&*sums, DisjointMut::bytes(&mut outs[0]));
-        threads.for_each(self.features[0], |feature| {
-            for panel in 0..self.panels() {
-                // SAFETY: each feature of the image has one task.
-                unsafe { self.write(feature, panel, sums, &all) };
-            }
+        threads.for_each_item_with_scratch(
+            tasks,
+            sums.chunks_exact_mut(self.sums()).enumerate(),
+            own,
+            |(i, sums), scratch| {
+                let pairs = piece(0..self.tiles.count(), self.part, i / blocks);
+                self.multiply(ins, i % blocks, pairs, sums, scratch);
+            },
+        );
+        let sums = &*sums;
+        threads.for_each(blocks, |block| {
+            // SAFETY: each block has one task.
+            unsafe { self.write(block, &sums[block * self.sums()..], blocks * self.sums(), &all) };
         });
     }
 }
