@@ -238,6 +238,11 @@ fn a_wrong_environment_is_an_error_at_once() {
             "fast",
             "compile: REMAT_MATMUL_PRECISION is 'fast' and must be `default`, `highest` or `high`",
         ),
+        (
+            "REMAT_MAX_CPU_ISA",
+            "avx",
+            "compile: REMAT_MAX_CPU_ISA is 'avx' and must be `baseline`, `avx2`, `avx512` or `amx`",
+        ),
         ("REMAT_THREADS", "abc", "threads: REMAT_THREADS must be a number of threads"),
         ("REMAT_THREADS", "18446744073709551615", "threads: "),
         ("REMAT_THREADS", "4294967296", "threads: "),
@@ -254,7 +259,8 @@ fn a_wrong_environment_is_an_error_at_once() {
     // Empty means not set, for both.
     let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
     command.current_dir(folder.path()).arg("train").args(SMALL.split(' ')).args(["--steps", "1", "--sample", "0"]);
-    let output = command.env("REMAT_THREADS", "").env("REMAT_MEMORY_LIMIT", "").output().unwrap();
+    let output =
+        command.env("REMAT_THREADS", "").env("REMAT_MEMORY_LIMIT", "").env("REMAT_MAX_CPU_ISA", "").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

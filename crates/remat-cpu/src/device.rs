@@ -10,7 +10,7 @@ use remat_ir::{
     Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
     expect_arguments,
 };
-use remat_kernels::{Threads, matmul_precision};
+use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile, listing};
@@ -146,6 +146,7 @@ impl Cpu {
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         matmul_precision()?;
+        max_cpu_isa()?;
         let programs = compile(jaxpr, Caller::User, &threads)?;
         Ok(CpuExecutable { name, programs, threads, most_kept, spare })
     }

@@ -6,7 +6,7 @@
 //!
 //! Each of these modules uses only those before it and beside it in this list (a test checks this):
 //!
-//! 1. `simd`, `threads`: vector instructions, and the only way to run in parallel
+//! 1. `isa`, `simd`, `threads`: instruction sets, vector instructions, and the only way to run in parallel
 //! 2. `interface`, `test_support`: the types that lowering and kernels share; what the tests of kernels share
 //! 3. `number`: arithmetic of elements: traits, rounding to f16 and bf16, functions that are vectorised
 //! 4. `tile`: functions that compute some hundred elements in the first-level cache
@@ -17,6 +17,7 @@
 mod base;
 mod dispatch;
 mod interface;
+mod isa;
 mod kernels;
 mod number;
 mod simd;
@@ -25,11 +26,12 @@ mod test_support;
 mod threads;
 mod tile;
 
-pub use base::ceiling;
 pub use base::precision::{Precision, matmul_precision};
+pub use base::{ceiling, read_rate};
 pub use dispatch::{copy, kernel};
 pub use interface::{
     BlockedLoops, Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopPhase, LoopSource, LoopSpec,
     PhaseMemory, Source, Strides, Target,
 };
+pub use isa::{Isa, max_cpu_isa};
 pub use threads::Threads;

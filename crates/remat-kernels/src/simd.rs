@@ -46,6 +46,8 @@
 
 use std::sync::LazyLock;
 
+use crate::isa::{Isa, allows};
+
 /// A set of instructions that this CPU has. Levels are created only for instructions that were detected, so a level proves that functions
 /// compiled for it may be called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,11 +70,22 @@ impl Level {
     /// The baseline of the architecture.
     pub(crate) const PLAIN: Level = Level(Instructions::Plain);
 
-    /// The best level that this CPU has.
+    /// The best level that this CPU has and the environment allows ([`allows`]).
     #[inline]
     pub(crate) fn best() -> Level {
-        static BEST: LazyLock<Level> = LazyLock::new(|| Level::all().last().unwrap_or(Level::PLAIN));
+        static BEST: LazyLock<Level> =
+            LazyLock::new(|| Level::all().filter(|level| allows(level.isa())).last().unwrap_or(Level::PLAIN));
         *BEST
+    }
+
+    fn isa(self) -> Isa {
+        match self.0 {
+            Instructions::Plain => Isa::Baseline,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => Isa::Avx512,
+        }
     }
 
     /// The levels that this CPU has, from plain to best.
@@ -318,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn the_best_level_is_the_last() {
-        assert_eq!(Level::all().last(), Some(Level::best()));
+    fn the_best_level_is_the_last_that_is_allowed() {
+        assert_eq!(Level::all().filter(|level| allows(level.isa())).last(), Some(Level::best()));
         assert!(Level::all().is_sorted());
     }
 }

@@ -1,14 +1,14 @@
-//! `remat bench products`: matrix products relative to the peak rate of this CPU.
+//! `remat bench products`: matrix products relative to what this CPU's peak rate and memory allow.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use remat::{Cpu, DType, JitOptions, Tensor, jit_with};
 use remat_cli::arguments::{threads_or_all, up_to};
 use remat_cli::table::table;
-use remat_kernels::ceiling;
+use remat_kernels::{Threads, ceiling, read_rate};
 use serde::Serialize;
 
 /// The measured dtypes of operands.
@@ -17,8 +17,9 @@ const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::Bf16, DType::F16, DTy
 /// Measurements of a product: at least this many, and as many as take this long.
 const MIN_RUNS: usize = 4;
 
-/// Measurements of the ceiling before each product.
-const CEILINGS: usize = 20;
+/// Measurements of the peak rate before each product, and of reading memory.
+const PEAKS: usize = 20;
+const READS: usize = 5;
 
 /// Arguments of `remat bench products`.
 #[derive(clap::Args)]
@@ -50,8 +51,9 @@ struct Product {
     transposed: [bool; 2],
 }
 
-/// The products of the reference step (2048 positions, width 512, 2048 hidden features, a vocabulary of 8192), and small ones.
-const PRODUCTS: [Product; 16] = {
+/// The products of the reference step (2048 positions, width 512, 2048 hidden features, a vocabulary of 8192), small ones, and
+/// those of few rows, which read a matrix once.
+const PRODUCTS: [Product; 22] = {
     const fn of(name: &'static str, batch: usize, size: [usize; 3], transposed: [bool; 2]) -> Product {
         Product { name, batch, size, transposed }
     }
@@ -71,8 +73,14 @@ const PRODUCTS: [Product; 16] = {
         of("gradient of the embedding", 1, [8192, 512, 2048], tn),
         of("scores of 32 heads", 32, [512, 512, 64], nt),
         of("values of 32 heads", 32, [512, 64, 512], nn),
+        of("gradients of keys of 32 heads", 32, [512, 64, 512], tn),
+        of("both transposed", 1, [512, 2048, 512], [true, true]),
         of("small", 1, [64, 64, 64], nn),
         of("a thousand small ones", 1024, [16, 16, 16], nn),
+        of("a row by a matrix", 1, [1, 4096, 4096], nn),
+        of("a row by a transposed matrix", 1, [1, 4096, 4096], nt),
+        of("a matrix by a column", 1, [4096, 1, 4096], nn),
+        of("eight rows by a transposed matrix", 1, [8, 4096, 4096], nt),
     ]
 };
 
@@ -87,7 +95,8 @@ struct Record {
     seconds: f64,
     /// For integers, integer operations.
     gflops: f64,
-    /// The best rate of this many threads ([`ceiling`]), and the share of it that the product reaches.
+    /// What the peak rate of this many threads ([`ceiling`]) and their rate of reading operands ([`read_rate`]) allow, and the share of
+    /// it that the product reaches.
     ceiling: f64,
     share: f64,
 }
@@ -149,6 +158,11 @@ impl Product {
         self.name.contains(text) || self.to_string().contains(text)
     }
 
+    fn flops(&self) -> f64 {
+        let [m, n, k] = self.size;
+        2.0 * (self.batch * m * n * k) as f64
+    }
+
     /// Measures the product: the shortest time of a call, after one to warm up.
     fn measure(&self, dtype: DType, threads: usize, milliseconds: usize) -> Result<Record> {
         let [m, n, k] = self.size;
@@ -169,7 +183,7 @@ impl Product {
         let compiled = multiply.trace(&(x.clone(), y.clone()))?.lower()?.compile()?;
         let operands = vec![x, y];
         drop(compiled.call(operands.clone())?);
-        let ceiling = (0..CEILINGS).map(|_| ceiling(dtype)).fold(0.0, f64::max) * threads as f64;
+        let ceiling = self.ceiling(dtype, threads)?;
         let (begin, mut runs, mut seconds) = (Instant::now(), 0, f64::INFINITY);
         while runs < MIN_RUNS || begin.elapsed() < Duration::from_millis(milliseconds as u64) {
             let started = Instant::now();
@@ -178,7 +192,7 @@ impl Product {
             drop(product);
             runs += 1;
         }
-        let gflops = 2.0 * (self.batch * m * n * k) as f64 / seconds / 1e9;
+        let gflops = self.flops() / seconds / 1e9;
         Ok(Record {
             framework: concat!("remat ", env!("CARGO_PKG_VERSION")),
             name: self.name,
@@ -190,6 +204,19 @@ impl Product {
             ceiling,
             share: gflops / ceiling,
         })
+    }
+
+    /// The highest rate in GFLOP/s that this many threads can reach: their peak rate, or what reading both operands once allows.
+    fn ceiling(&self, dtype: DType, threads: usize) -> Result<f64> {
+        let [m, n, k] = self.size;
+        let peak = (0..PEAKS).map(|_| ceiling(dtype)).fold(0.0, f64::max) * threads as f64;
+        let bytes = self.batch * (m * k + k * n) * dtype.size();
+        // An array of the engine has large pages, as the operands do.
+        let words = Tensor::arange(0..bytes.div_ceil(size_of::<u64>()) as u64);
+        let words = words.array()?.as_slice::<u64>().context("the words are of the CPU")?;
+        let pool = Threads::new(threads)?;
+        let read = (0..READS).map(|_| read_rate(words, &pool)).fold(0.0, f64::max);
+        Ok(peak.min(self.flops() / bytes as f64 * read))
     }
 }
 
@@ -207,7 +234,7 @@ mod tests {
     #[test]
     fn a_product_is_measured_in_every_dtype() {
         for dtype in DTYPES {
-            let record = PRODUCTS[14].measure(dtype, 1, 0).unwrap();
+            let record = PRODUCTS[16].measure(dtype, 1, 0).unwrap();
             assert!(record.seconds > 0.0 && record.gflops > 0.0 && record.ceiling > 0.0 && record.share > 0.0);
             assert_eq!((record.name, record.product.as_str(), record.threads), ("small", "[64,64] [64,64]", 1));
             assert_eq!(record.dtype, dtype.name());

@@ -15,4 +15,4 @@ pub(crate) mod strided;
 pub(crate) mod strided_store;
 pub(crate) mod transpose;
 
-pub use product::ceiling;
+pub use product::{ceiling, read_rate};

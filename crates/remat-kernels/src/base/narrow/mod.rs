@@ -178,9 +178,11 @@ impl Unit {
     pub(crate) fn best(kind: Kind) -> Option<Unit> {
         #[cfg(target_arch = "x86_64")]
         {
+            use crate::isa::{Isa, allows};
             // Intel's CPUs start a `vdpbf16ps` every other cycle, and two f32 multiplications of vectors in each cycle.
             let slow = kind == Kind::Bf16 && is_intel();
-            Unit::matrix(kind).or(Unit::vector(kind).filter(|_| !slow))
+            let matrix = Unit::matrix(kind).filter(|_| allows(Isa::Amx));
+            matrix.or_else(|| Unit::vector(kind).filter(|_| !slow && allows(Isa::Avx512)))
         }
         #[cfg(not(target_arch = "x86_64"))]
         {

@@ -24,7 +24,7 @@ use neon as floats;
 use plain as floats;
 use remat_ir::bf16;
 
-pub use ceiling::ceiling;
+pub use ceiling::{ceiling, read_rate};
 pub(crate) use micro::{ColumnVector, MOST_VECTORS, MicroKernel, Prefetch, ROWS_PER_POINTER, Segments};
 pub(crate) use tile::{CALLS_PER_PANEL, POSITIONS_PER_LINE};
 

@@ -1,0 +1,80 @@
+//! The largest instruction set that kernels use, which an environment variable may lower.
+
+use std::env;
+use std::ffi::OsStr;
+use std::sync::OnceLock;
+
+use remat_ir::{Error, ErrorKind, Result};
+
+/// Instruction sets of CPUs, each with those before it. A CPU uses the largest of them that it has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Isa {
+    /// What every CPU of the architecture has: SSE2 on x86-64, NEON on AArch64.
+    Baseline,
+    /// x86-64 with AVX2 and FMA (x86-64-v3).
+    Avx2,
+    /// x86-64 with AVX-512 (x86-64-v4), and with its products of bf16 and bytes where there are such.
+    Avx512,
+    /// x86-64 with the matrix unit AMX.
+    Amx,
+}
+
+impl Isa {
+    /// All of them by their names, which are those of the variable.
+    const NAMES: [(&str, Isa); 4] =
+        [("baseline", Isa::Baseline), ("avx2", Isa::Avx2), ("avx512", Isa::Avx512), ("amx", Isa::Amx)];
+}
+
+/// The environment variable that selects it.
+const VARIABLE: &str = "REMAT_MAX_CPU_ISA";
+
+/// The largest instruction set that kernels may use: that of `REMAT_MAX_CPU_ISA` (`baseline`, `avx2`, `avx512` or `amx`), or else all that
+/// the CPU has. A larger one than the CPU has changes nothing. The variable is read once. oneDNN has one of this kind,
+/// `ONEDNN_MAX_CPU_ISA`.
+///
+/// # Errors
+/// If the variable has another value.
+///
+/// ```
+/// assert_eq!(remat_kernels::max_cpu_isa()?, remat_kernels::Isa::Amx);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+pub fn max_cpu_isa() -> Result<Isa> {
+    static ISA: OnceLock<Result<Isa>> = OnceLock::new();
+    ISA.get_or_init(|| parsed(env::var_os(VARIABLE).as_deref())).clone()
+}
+
+/// Whether kernels may use this instruction set, if the CPU has it. A variable that is wrong forbids nothing: to compile a program is then
+/// an error.
+pub(crate) fn allows(isa: Isa) -> bool {
+    max_cpu_isa().is_ok_and(|most| isa <= most) || max_cpu_isa().is_err()
+}
+
+fn parsed(text: Option<&OsStr>) -> Result<Isa> {
+    let text = text.unwrap_or_default().to_string_lossy();
+    if text.is_empty() {
+        return Ok(Isa::Amx);
+    }
+    let found = Isa::NAMES.into_iter().find(|(name, _)| *name == text);
+    found.map(|(_, isa)| isa).ok_or_else(|| {
+        let names = "`baseline`, `avx2`, `avx512` or `amx`";
+        Error::new(ErrorKind::Argument, "compile", format!("{VARIABLE} is '{text}' and must be {names}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_names_are_known() {
+        let of = |text: &str| parsed(Some(OsStr::new(text))).map_err(|error| error.to_string());
+        assert_eq!(parsed(None).map_err(|error| error.to_string()), Ok(Isa::Amx));
+        assert_eq!(of(""), Ok(Isa::Amx));
+        for (name, isa) in Isa::NAMES {
+            assert_eq!(of(name), Ok(isa));
+        }
+        let expected = "compile: REMAT_MAX_CPU_ISA is 'AVX2' and must be `baseline`, `avx2`, `avx512` or `amx`";
+        assert_eq!(of("AVX2"), Err(expected.to_string()));
+    }
+}
