@@ -394,6 +394,20 @@ fn sums_of_small_integers_are_exact() {
     }
 }
 
+/// A vector by a matrix along the contracted axis, which CPUs may multiply as bytes, for every rest of a register and of the rows.
+#[test]
+fn vectors_of_bytes_agree_with_the_evaluator() {
+    for dtype in [DType::I8, DType::U8] {
+        for (k, n) in [(256, 16), (257, 17), (319, 23), (320, 130), (1000, 40), (4097, 33)] {
+            for to in [DType::I32, DType::U32, dtype] {
+                let (x, y) = (plain(dtype, &[2, 1, k], 1), plain(dtype, &[2, n, k], 2));
+                agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &x, &y);
+                agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &y, &x);
+            }
+        }
+    }
+}
+
 /// Small products of bytes are exact as f32, along the longest axis for which they are computed so, and wrap to every dtype of integers.
 #[test]
 fn small_products_of_bytes_are_exact() {

@@ -18,7 +18,7 @@ use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefe
 /// Lanes of a sum. They are added in pairs: the second half to the first, again and again.
 pub(super) const LANES: usize = 16;
 
-/// The distance in bytes by which a row is prefetched.
+/// The distance in bytes by which a row is prefetched. Where the rows end, the next ones are: the CPU does not prefetch them by itself.
 const AHEAD: usize = 1024;
 
 /// Columns whose elements are added to the lanes at a time, so that sums are read and written less often.
@@ -307,16 +307,19 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         }
     }
     let whole = depth / LANES * LANES;
+    let to_next_rows = (AHEAD + N * stride * size_of::<D>()).wrapping_sub(depth * size_of::<D>());
     for l in (0..whole).step_by(LANES) {
         let mut numbers = [[D::Number::default(); LANES]; M];
         for m in 0..M {
             numbers[m] = unsafe { x.add(m * x_stride + l).cast::<[D::Number; LANES]>().read() };
         }
-        let begins_line = (l * size_of::<D>()).is_multiple_of(CACHE_LINE);
+        let at = l * size_of::<D>();
+        let begins_line = at.is_multiple_of(CACHE_LINE);
+        let ahead = if at + AHEAD < depth * size_of::<D>() { AHEAD } else { to_next_rows };
         for n in 0..N {
             let from = unsafe { part.add(n * stride + l) };
             if begins_line {
-                prefetch(from.cast::<u8>().wrapping_add(AHEAD));
+                prefetch(from.cast::<u8>().wrapping_add(ahead));
             }
             let row = unsafe { D::load_all::<LANES, VECTOR>(from) };
             for m in 0..M {

@@ -7,12 +7,15 @@
 //! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
-//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time.
+//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. A vector of bytes has its own loops ([`bytes`]) where the
+//! CPU has an instruction for them.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
 
 mod arithmetic;
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 mod horizontal_sums;
 mod lanes;
 mod short;
@@ -20,6 +23,8 @@ mod short;
 use std::ops::Range;
 
 pub(super) use arithmetic::{Factor, Sum};
+use remat_ir::DType;
+
 use lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
 pub(in crate::kernels) use short::dots;
 use short::{Run, To};
@@ -56,7 +61,7 @@ const EVEN: usize = 64;
 /// Most sums of a task, whose lanes stay in the second-level cache.
 const SUMS: usize = 4096;
 
-/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache.
+/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache: of [`ROWS`] rows.
 const STEP: usize = 512;
 
 /// Columns of the result and positions of the contracted axis of a block that is converted first, because its elements are not converted in
@@ -105,6 +110,23 @@ impl Read {
             _ => None,
         }
     }
+}
+
+/// The kernel of products of bytes with a thin operand.
+pub(super) fn bytes_kernel(operands: Operands<f32>, out: DType) -> Box<dyn Kernel> {
+    #[cfg(target_arch = "x86_64")]
+    let operands = match bytes::BytesKernel::new(operands, out) {
+        Ok(kernel) => return Box::new(kernel),
+        Err(operands) => operands,
+    };
+    Box::new(ThinKernel::new(operands, Writer::<i64>::new(out)))
+}
+
+/// Positions that are read at a time of so many rows of the thin operand, in whole groups of lanes. The fewer rows, the longer are the runs
+/// of the matrix, which the CPU prefetches.
+fn step(rows: usize) -> usize {
+    let positions = ROWS * STEP / rows.clamp(1, ROWS);
+    positions / LANES * LANES
 }
 
 /// Rows of a matrix of this depth that are converted at a time.
@@ -178,7 +200,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
     fn workspace_lens(&self, blocking: &ThinBlocking) -> [usize; 4] {
         // At most the positions that are summed at a time; a copied block has the most.
-        let (rows, step) = (self.operands.rows, STEP.min(blocking.part).min(A::CHUNK));
+        let (rows, step) = (self.operands.rows, step(self.operands.rows).min(blocking.part).min(A::CHUNK));
         let sums = rows * blocking.columns;
         let of_short = if self.is_direct() { 0 } else { sums };
         match self.short {
@@ -237,7 +259,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             // Both ways to read apply to the whole part, since its strides do.
             let location = self.loops.as_ref().zip(matrix.locate(&columns, &chunk));
             let by_rows = location.is_some_and(|(_, location)| location.strides[1] == 1);
-            for step in pieces(&chunk, STEP) {
+            for step in pieces(&chunk, step(rows)) {
                 let x = numbers(thin, rows, &step, space.rows, space.block);
                 match location {
                     Some((loops, location)) if by_rows || location.strides[0] == 1 => {

@@ -1,0 +1,186 @@
+//! Products of a vector of bytes and a matrix whose rows lie along the contracted axis, by the dot products of bytes of AVX-512.
+//!
+//! One instruction multiplies 64 unsigned bytes by 64 signed ones and adds the products to 16 sums of 32 bits. So the bytes of the matrix
+//! are shifted by 128, by flipping their highest bit, and 128 times the sum of the vector makes up for it. Modulo 2^32 this is exact, as is
+//! every order.
+
+// Vector instructions, which read through pointers.
+#![allow(unsafe_code)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::*;
+
+use remat_ir::DType;
+
+use super::super::Operands;
+use super::super::element::Writer;
+use super::super::narrow::kind;
+use crate::base::disjoint::DisjointMut;
+use crate::base::scratch;
+use crate::interface::{Kernel, Source, Target};
+use crate::simd::{Instructions, Level, prefetch};
+use crate::threads::Threads;
+
+/// Bytes of a vector register.
+const VECTOR: usize = 64;
+
+/// Rows of the matrix whose sums are in registers at a time.
+const ROWS: usize = 8;
+
+/// Most rows of a task, and bytes of the matrix that a task reads at least.
+const TASK_ROWS: usize = 128;
+const TASK: usize = 1 << 16;
+
+/// The shortest vector, and the fewest rows of a matrix, for which packing the vector first pays.
+const DEPTH: usize = 256;
+const COLUMNS: usize = 2 * ROWS;
+
+/// Elements of the vector that are converted at a time.
+const PIECE: usize = 1 << 10;
+
+/// The distance in bytes by which a row is prefetched, or the next rows where it ends.
+const AHEAD: usize = 512;
+
+/// The kernel of such products, one for each index of the batch.
+pub(super) struct BytesKernel {
+    operands: Operands<f32>,
+    writer: Writer<i64>,
+    is_signed: bool,
+}
+
+impl BytesKernel {
+    /// The kernel of products of these bytes with results of integers of at most 32 bits; the operands again if this CPU has no such
+    /// instruction, or the matrix is small or has other strides.
+    pub(super) fn new(operands: Operands<f32>, out: DType) -> Result<BytesKernel, Operands<f32>> {
+        let has_instruction =
+            matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni");
+        let matrix = &operands.matrix;
+        let dtypes = [operands.thin.reader.dtype(), matrix.reader.dtype()];
+        let is_long = operands.depth >= DEPTH && operands.columns >= COLUMNS;
+        let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
+            && matrix.contracted.stride[0] == 1
+            && matrix.free.stride[0] >= 0;
+        if !(has_instruction && kind(dtypes, out).is_some() && operands.rows == 1 && is_long && is_regular) {
+            return Err(operands);
+        }
+        let is_signed = dtypes[1] == DType::I8;
+        Ok(BytesKernel { operands, writer: Writer::of_integers(out), is_signed })
+    }
+
+    /// Bytes of a packed vector.
+    fn vector(&self) -> usize {
+        self.operands.depth.next_multiple_of(VECTOR)
+    }
+
+    /// Rows of the matrix in a task.
+    fn task_rows(&self) -> usize {
+        (TASK / self.operands.depth).next_multiple_of(ROWS).clamp(ROWS, TASK_ROWS)
+    }
+
+    /// Bytes of scratch memory: of the vectors, and of their sums.
+    fn shared(&self) -> [usize; 2] {
+        let count = self.operands.batch.len();
+        [count * self.vector(), scratch::bytes::<u32>(count)]
+    }
+
+    /// Packs the vector of an index of the batch, and returns what makes up for the shift of the matrix.
+    fn pack(&self, ins: &[Source<'_>], index: usize, space: &mut [f32], to: &mut [u8]) -> u32 {
+        let (_, thin) = self.operands.at(ins, index);
+        let (numbers, space) = space.split_at_mut(PIECE);
+        let mut sum = 0u32;
+        for first in (0..self.operands.depth).step_by(PIECE) {
+            let piece = first..self.operands.depth.min(first + PIECE);
+            let numbers = &mut numbers[..piece.len()];
+            thin.read_rows(0..1, piece.clone(), space, numbers);
+            for (to, &number) in to[piece].iter_mut().zip(&*numbers) {
+                let number = number as i32;
+                *to = number as u8;
+                sum = sum.wrapping_add(number as u32);
+            }
+        }
+        to[self.operands.depth..].fill(0);
+        let shift = sum.wrapping_mul(128);
+        if self.is_signed { shift.wrapping_neg() } else { shift }
+    }
+}
+
+impl Kernel for BytesKernel {
+    fn scratch(&self, threads: usize) -> usize {
+        self.shared().iter().sum::<usize>() + threads * scratch::bytes::<f32>(2 * PIECE)
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let (Operands { batch, columns, depth, .. }, size) = (&self.operands, self.writer.dtype.size());
+        let (columns, depth, vector, rows) = (*columns, *depth, self.vector(), self.task_rows());
+        let [of_vectors, of_shifts] = self.shared();
+        let (vectors, rest) = scratch.split_at_mut(of_vectors);
+        let (shifts, own) = rest.split_at_mut(of_shifts);
+        let shifts = &mut scratch::of::<u32>(shifts)[..batch.len()];
+        let packed = vectors.chunks_exact_mut(vector).zip(&mut *shifts).enumerate();
+        threads.for_each_item_with_scratch(batch.len(), packed, own, |(index, (to, shift)), own| {
+            *shift = self.pack(ins, index, &mut scratch::of::<f32>(own)[..2 * PIECE], to);
+        });
+        let (vectors, shifts) = (&*vectors, &*shifts);
+        let out = DisjointMut::bytes(&mut outs[0]);
+        let blocks = columns.div_ceil(rows);
+        threads.for_each(batch.len() * blocks, |task| {
+            let (index, first) = (task / blocks, task % blocks * rows);
+            let (matrix, _) = self.operands.at(ins, index);
+            let part = first..columns.min(first + rows);
+            let location = matrix.locate(&part, &(0..depth));
+            assert!(location.is_some(), "the matrix has the same strides everywhere");
+            let Some(location) = location else { return };
+            let x = &vectors[index * vector..][..vector];
+            let mut sums = [0i64; TASK_ROWS];
+            let sums = &mut sums[..part.len()];
+            for (i, sums) in sums.chunks_mut(ROWS).enumerate() {
+                let from = (location.first.wrapping_add(i * ROWS * location.strides[0]), location.strides[0]);
+                // SAFETY: the rows are in the matrix (`locate`), the vector has as many bytes, and the CPU has the instructions.
+                let found = unsafe {
+                    if self.is_signed {
+                        dots::<true>(x, from, sums.len(), depth)
+                    } else {
+                        dots::<false>(x, from, sums.len(), depth)
+                    }
+                };
+                for (sum, found) in sums.iter_mut().zip(found) {
+                    *sum = i64::from(found.wrapping_add(shifts[index]) as i32);
+                }
+            }
+            // SAFETY: one task writes these results, which are in the output.
+            unsafe { self.writer.write(sums, out.at((index * columns + first) * size)) };
+        });
+    }
+}
+
+/// The dot products of a vector, padded with zeros, and `count` rows of `depth` bytes with this stride. If the bytes are signed, those of
+/// the rows are shifted to unsigned ones; else those of the rows are shifted to signed ones. Sums past `count` are unspecified.
+///
+/// # Safety
+/// The rows are valid for reading, there is one at least, and the vector has `depth` bytes, rounded up to [`VECTOR`]. The CPU has the
+/// instructions.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn dots<const SIGNED: bool>(
+    x: &[u8],
+    (first, stride): (*const u8, usize),
+    count: usize,
+    depth: usize,
+) -> [u32; ROWS] {
+    let flip = _mm512_set1_epi8(i8::MIN);
+    let rows: [*const u8; ROWS] = std::array::from_fn(|n| first.wrapping_add(n.min(count - 1) * stride));
+    let to_next_rows = (AHEAD + ROWS * stride).wrapping_sub(depth);
+    let mut sums = [_mm512_setzero_si512(); ROWS];
+    for l in (0..depth).step_by(VECTOR) {
+        let mask = if depth - l >= VECTOR { u64::MAX } else { (1 << (depth - l)) - 1 };
+        let ahead = if l + AHEAD < depth { AHEAD } else { to_next_rows };
+        // SAFETY, of both: the vector has these bytes, and the mask has those of the rows.
+        let x = unsafe { _mm512_loadu_si512(x.as_ptr().add(l).cast()) };
+        for (sum, row) in sums.iter_mut().zip(&rows) {
+            let from = row.wrapping_add(l);
+            prefetch(from.wrapping_add(ahead));
+            let row = _mm512_xor_si512(unsafe { _mm512_maskz_loadu_epi8(mask, from.cast()) }, flip);
+            *sum = if SIGNED { _mm512_dpbusd_epi32(*sum, row, x) } else { _mm512_dpbusd_epi32(*sum, x, row) };
+        }
+    }
+    sums.map(|sum| _mm512_reduce_add_epi32(sum) as u32)
+}
