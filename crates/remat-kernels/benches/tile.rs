@@ -4,9 +4,11 @@
 //! at the best level in place of an operand (where their sizes allow it) and for a tile of 1000 elements, which is not whole
 //! blocks. Each is the least of many times.
 
-#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
+#![allow(dead_code, unused_imports, unused_macros, missing_docs, unreachable_pub, unsafe_code)]
 
 // The functions are private to the crate; they are compiled once more as a part of this program.
+#[path = "../src/isa.rs"]
+mod isa;
 #[path = "../src/number/mod.rs"]
 mod number;
 #[path = "../src/simd.rs"]

@@ -49,22 +49,23 @@ pub(super) struct BytesKernel {
 }
 
 impl BytesKernel {
-    /// The kernel of products of these bytes with results of integers of at most 32 bits; the operands again if this CPU has no such
-    /// instruction, or the matrix is small or has other strides.
-    pub(super) fn new(operands: Operands<f32>, out: DType) -> Result<BytesKernel, Operands<f32>> {
+    /// Whether it computes products of these operands: vectors of bytes and matrices that are large and lie along the contracted axis, with
+    /// results of integers of at most 32 bits, on a CPU with the instruction.
+    pub(super) fn is_for(operands: &Operands<f32>, out: DType) -> bool {
         let has_instruction =
             matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni");
-        let matrix = &operands.matrix;
-        let dtypes = [operands.thin.reader.dtype(), matrix.reader.dtype()];
-        let is_long = operands.depth >= DEPTH && operands.columns >= COLUMNS;
+        let Operands { matrix, thin, .. } = operands;
+        let dtypes = [thin.reader.dtype(), matrix.reader.dtype()];
+        let is_large = operands.depth >= DEPTH && operands.columns >= COLUMNS;
         let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
             && matrix.contracted.stride[0] == 1
             && matrix.free.stride[0] >= 0;
-        if !(has_instruction && kind(dtypes, out).is_some() && operands.rows == 1 && is_long && is_regular) {
-            return Err(operands);
-        }
-        let is_signed = dtypes[1] == DType::I8;
-        Ok(BytesKernel { operands, writer: Writer::of_integers(out), is_signed })
+        has_instruction && kind(dtypes, out).is_some() && operands.rows == 1 && is_large && is_regular
+    }
+
+    pub(super) fn new(operands: Operands<f32>, out: DType) -> BytesKernel {
+        let is_signed = operands.matrix.reader.dtype() == DType::I8;
+        BytesKernel { operands, writer: Writer::of_integers(out), is_signed }
     }
 
     /// Bytes of a packed vector.

@@ -115,10 +115,9 @@ impl Read {
 /// The kernel of products of bytes with a thin operand.
 pub(super) fn bytes_kernel(operands: Operands<f32>, out: DType) -> Box<dyn Kernel> {
     #[cfg(target_arch = "x86_64")]
-    let operands = match bytes::BytesKernel::new(operands, out) {
-        Ok(kernel) => return Box::new(kernel),
-        Err(operands) => operands,
-    };
+    if bytes::BytesKernel::is_for(&operands, out) {
+        return Box::new(bytes::BytesKernel::new(operands, out));
+    }
     Box::new(ThinKernel::new(operands, Writer::<i64>::new(out)))
 }
 
