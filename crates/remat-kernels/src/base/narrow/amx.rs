@@ -189,6 +189,46 @@ micro_kernel!(bf16, "tdpbf16ps");
 micro_kernel!(signed, "tdpbssd");
 micro_kernel!(unsigned, "tdpbuud");
 
+/// A function that measures an instruction, `count` times on each of the tiles of sums, with all operands in registers. It gives the number
+/// of instructions.
+macro_rules! registers {
+    ($name:ident, $instruction:literal) => {
+        #[doc = concat!("Of `", $instruction, "`.")]
+        ///
+        /// # Safety
+        /// The unit has the instruction, and the tiles of this thread are configured.
+        pub(super) unsafe fn $name(count: usize) -> usize {
+            // SAFETY: the tiles are those of this thread, and in no other use.
+            unsafe {
+                asm!(
+                    "tilezero tmm6",
+                    "tilezero tmm7",
+                    "test {left}, {left}",
+                    "jz 3f",
+                    "2:",
+                    concat!($instruction, " tmm0, tmm6, tmm7"),
+                    concat!($instruction, " tmm1, tmm6, tmm7"),
+                    concat!($instruction, " tmm2, tmm6, tmm7"),
+                    concat!($instruction, " tmm3, tmm6, tmm7"),
+                    concat!($instruction, " tmm4, tmm6, tmm7"),
+                    concat!($instruction, " tmm5, tmm6, tmm7"),
+                    "dec {left}",
+                    "jnz 2b",
+                    "3:",
+                    left = inout(reg) count => _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack, nomem),
+                );
+            }
+            6 * count
+        }
+    };
+}
+
+registers!(registers_of_pairs, "tdpbf16ps");
+registers!(registers_of_quadruples, "tdpbssd");
+
 /// A micro-kernel of two tiles of rows read in place by one tile of columns. A row of a tile is a cache line, and rows are read to their
 /// ends in the order of hardware prefetching, so no other prefetch is needed.
 macro_rules! in_place {

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 use super::{GROUP, GROUP_BYTES, PANEL, Prefetch, TILE};
 
@@ -20,11 +21,15 @@ const ROWS_IN_PLACE: usize = 16;
 /// How many groups ahead rows read in place are prefetched.
 const GROUPS_AHEAD: usize = 8;
 
+/// Sums to which instructions add in turn where only registers are measured: more than start while one is computed.
+const CHAINS: usize = 24;
+
 /// The bits whose flipping shifts bytes by 128.
 const MOVED: i32 = i32::from_ne_bytes([0x80; 4]);
 
 /// A micro-kernel that adds the products of words by this function. The bits of `moved` are flipped in words of the left operand, and their
-/// contribution is subtracted at the end.
+/// contribution, which is the same in all rows, is subtracted at the end. A group of rows is flipped at a time and stored, since an
+/// instruction reads a word to all lanes of a vector from memory faster than from a register.
 macro_rules! micro_kernel {
     ($(#[$doc:meta])* $name:ident, $features:literal, $add:path, moved: $moved:expr) => {
         $(#[$doc])*
@@ -40,37 +45,72 @@ macro_rules! micro_kernel {
             adds: bool,
             _: Prefetch,
         ) {
-            let moved = _mm512_set1_epi32($moved);
-            for first in (0..PANEL).step_by(ROWS) {
+            /// The sums of some rows. With `IS_FIRST`, also computes the contribution of the flipped bits.
+            ///
+            /// # Safety
+            /// As of the micro-kernel.
+            #[inline]
+            #[target_feature(enable = $features)]
+            unsafe fn rows<const IS_FIRST: bool>(
+                groups: usize,
+                left: *const u32,
+                right: *const u32,
+                (sums, stride): (*mut u32, usize),
+                adds: bool,
+                surplus: &mut [__m512i; 2],
+            ) {
+                let moved = _mm512_set1_epi32($moved);
                 // SAFETY: these are words of the panels, and rows of the sums, as the caller promises.
                 unsafe {
-                    let sums = sums.add(first * stride);
-                    let left = left.add(first / 16 * TILE + first % 16 * 16);
                     let mut all = [[_mm512_setzero_si512(); 2]; ROWS];
-                    let mut surplus = [_mm512_setzero_si512(); 2];
+                    let mut of_moved = [_mm512_setzero_si512(); 2];
                     if adds {
                         for (i, of_row) in all.iter_mut().enumerate() {
                             *of_row = [0, 16].map(|j| _mm512_loadu_si512(sums.add(i * stride + j).cast()));
                         }
                     }
                     for group in 0..groups {
-                        let (left, right) = (left.add(group * GROUP), right.add(group * GROUP));
+                        let (mut left, right) = (left.add(group * GROUP), right.add(group * GROUP));
+                        let mut flipped = [[0u32; 16]; ROWS];
+                        if $moved != 0 {
+                            for (i, row) in flipped.iter_mut().enumerate() {
+                                let words = _mm512_xor_si512(_mm512_loadu_si512(left.add(i * 16).cast()), moved);
+                                _mm512_storeu_si512(row.as_mut_ptr().cast(), words);
+                            }
+                            left = flipped.as_ptr().cast();
+                        }
                         for word in 0..16 {
                             let columns = [0, TILE].map(|tile| _mm512_loadu_si512(right.add(tile + word * 16).cast()));
                             for (i, of_row) in all.iter_mut().enumerate() {
-                                let row = _mm512_set1_epi32(left.add(i * 16 + word).read() as i32 ^ $moved);
+                                let row = _mm512_set1_epi32(left.add(i * 16 + word).read() as i32);
                                 *of_row = [$add(of_row[0], row, columns[0]), $add(of_row[1], row, columns[1])];
                             }
-                            if $moved != 0 {
-                                surplus = [$add(surplus[0], moved, columns[0]), $add(surplus[1], moved, columns[1])];
+                            if IS_FIRST {
+                                of_moved = [$add(of_moved[0], moved, columns[0]), $add(of_moved[1], moved, columns[1])];
                             }
                         }
                     }
+                    if IS_FIRST {
+                        *surplus = of_moved;
+                    }
                     for (i, of_row) in all.iter().enumerate() {
-                        for (j, (&x, &surplus)) in of_row.iter().zip(&surplus).enumerate() {
+                        for (j, (&x, &surplus)) in of_row.iter().zip(&*surplus).enumerate() {
                             let x = if $moved != 0 { _mm512_sub_epi32(x, surplus) } else { x };
                             _mm512_storeu_si512(sums.add(i * stride + 16 * j).cast(), x);
                         }
+                    }
+                }
+            }
+
+            let mut surplus = [_mm512_setzero_si512(); 2];
+            for first in (0..PANEL).step_by(ROWS) {
+                // SAFETY: the rows of the panel and of the sums are the caller's.
+                unsafe {
+                    let (left, sums) = (left.add(first * 16), (sums.add(first * stride), stride));
+                    if $moved != 0 && first == 0 {
+                        rows::<true>(groups, left, right, sums, adds, &mut surplus);
+                    } else {
+                        rows::<false>(groups, left, right, sums, adds, &mut surplus);
                     }
                 }
             }
@@ -159,6 +199,38 @@ in_place!(
 in_place!(
     /// Of `vpdpbusd`, for unsigned bytes, for rows in place.
     unsigned_in_place, "avx512f,avx512vnni", add_unsigned, moved: MOVED
+);
+
+/// A function that measures instructions which add products by this function, `count` times to each of several vectors of sums, with
+/// operands in registers. It gives their number.
+macro_rules! registers {
+    ($(#[$doc:meta])* $name:ident, $features:literal, $add:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The CPU has the instructions.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn $name(count: usize) -> usize {
+            let operands = [_mm512_setzero_si512(); 2].map(black_box);
+            let mut sums = [_mm512_setzero_si512(); CHAINS];
+            for _ in 0..count {
+                for sum in &mut sums {
+                    *sum = $add(*sum, operands[0], operands[1]);
+                }
+            }
+            black_box(sums);
+            count * CHAINS
+        }
+    };
+}
+
+registers!(
+    /// Of `vdpbf16ps`.
+    registers_of_pairs, "avx512f,avx512bf16", add_pairs
+);
+registers!(
+    /// Of `vpdpbusd`.
+    registers_of_quadruples, "avx512f,avx512vnni", add_signed
 );
 
 /// Adds the products of pairs of bf16.

@@ -130,6 +130,13 @@ type MicroKernel =
 type InPlaceKernel =
     unsafe fn(groups: usize, left: (*const u8, usize), right: *const u32, sums: (*mut u32, usize), adds: bool);
 
+/// Measures the instructions of a unit: adds products to `count` times several sums, with operands in registers. Gives the number of
+/// instructions.
+///
+/// # Safety
+/// The CPU has the instructions; the tiles of a matrix unit are configured.
+type Registers = unsafe fn(count: usize) -> usize;
+
 /// What a micro-kernel prefetches into the second-level cache while it multiplies, if it is one of a matrix unit: [`Prefetch::BYTES`] for
 /// each group. Nothing is read through the pointer, which may be invalid.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the matrix unit fetches ahead"))]
@@ -162,6 +169,7 @@ pub(crate) struct Unit {
     at_offsets: Option<OffsetsKernel>,
     /// The number of planes of a group, of the left operand and of the right one.
     planes: [usize; 2],
+    registers: Registers,
     /// Whether it is a matrix unit, whose tiles must be configured.
     is_matrix_unit: bool,
 }
@@ -201,7 +209,14 @@ impl Unit {
             Kind::F32 => (plain::split, None),
         };
         let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::plain) } else { None };
-        let plain = Unit { kernel, in_place, at_offsets, planes: kind.planes(), is_matrix_unit: false };
+        let plain = Unit {
+            kernel,
+            in_place,
+            at_offsets,
+            planes: kind.planes(),
+            registers: plain::registers,
+            is_matrix_unit: false,
+        };
         #[cfg(target_arch = "x86_64")]
         return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
         #[cfg(not(target_arch = "x86_64"))]
@@ -218,7 +233,16 @@ impl Unit {
             Kind::U8 => (found.int8, amx::unsigned, Some(amx::unsigned_in_place)),
             Kind::F32 => (found.bf16, amx::split, None),
         };
-        has.then_some(Unit { kernel, in_place, at_offsets: None, planes: kind.planes(), is_matrix_unit: true })
+        let bytes = matches!(kind, Kind::I8 | Kind::U8);
+        let registers: Registers = if bytes { amx::registers_of_quadruples } else { amx::registers_of_pairs };
+        has.then_some(Unit {
+            kernel,
+            in_place,
+            at_offsets: None,
+            planes: kind.planes(),
+            registers,
+            is_matrix_unit: true,
+        })
     }
 
     /// The dot products of AVX-512.
@@ -234,12 +258,15 @@ impl Unit {
             Kind::F32 => return None,
         };
         let planes = kind.planes();
+        let registers: Registers =
+            if kind == Kind::Bf16 { avx512::registers_of_pairs } else { avx512::registers_of_quadruples };
         let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::avx512) } else { None };
         (has && is_x86_feature_detected!("avx512f")).then_some(Unit {
             kernel,
             in_place: Some(in_place),
             at_offsets,
             planes,
+            registers,
             is_matrix_unit: false,
         })
     }

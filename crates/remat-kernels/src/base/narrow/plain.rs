@@ -4,6 +4,8 @@
 // Panels are given as pointers, as to every micro-kernel.
 #![allow(unsafe_code)]
 
+use std::hint::black_box;
+
 use super::{GROUP, GROUP_BYTES, Prefetch, TILE};
 
 /// A tile of 16 by 16 words or sums.
@@ -102,6 +104,14 @@ macro_rules! in_place {
 in_place!(bf16_in_place, tdpbf16ps);
 in_place!(signed_in_place, tdpbssd);
 in_place!(unsigned_in_place, tdpbuud);
+
+/// Replaces the measurement of instructions on registers, by a loop.
+///
+/// # Safety
+/// None is needed.
+pub(super) unsafe fn registers(count: usize) -> usize {
+    (0..count).filter(|&i| black_box(i) < count).count()
+}
 
 /// What `tdpbf16ps` does, bit for bit. The first elements of the pairs are summed, and so are the second ones, with fused multiplications
 /// and additions. Both sums are added, and the result is added to the old sum. Subnormal numbers, before or after an operation, become

@@ -1,33 +1,27 @@
 //! Measures how fast a unit multiplies.
 
-use std::hint::black_box;
+// The instructions are those of the unit.
+#![allow(unsafe_code)]
+
 use std::time::Instant;
 
-use super::{GROUP, PANEL, Side, Unit};
+use super::{TILE, Unit};
 
-/// Groups of the panels, which fit the first-level cache together with their sums: twice 12 KiB, and 4 KiB.
-const GROUPS: usize = 6;
-
-/// Calls of a measurement: some tens of microseconds with AVX-512.
-const CALLS: usize = 100;
+/// Repetitions of a measurement, each of some instructions: some ten microseconds with AVX-512, and two hundred with AMX.
+const COUNT: usize = 4000;
 
 impl Unit {
-    /// The rate of multiplications and additions of one thread, in billions per second, for elements with one plane and `of_word` elements
-    /// in a word. The panels are zeros, in the first-level cache.
+    /// The peak rate of multiplications and additions of one thread, in billions per second, for elements with one plane and `of_word`
+    /// elements in a word. All operands are in registers.
     pub(crate) fn rate(self, of_word: usize) -> f64 {
-        let [left, right] = [Side::Left, Side::Right].map(|side| vec![0; GROUPS * self.group(side)]);
-        let mut sums = [0f32; PANEL * PANEL];
-        let session = self.session();
-        session.multiply(&left, &right, (&mut sums, PANEL), false, None);
+        let _session = self.session();
         let start = Instant::now();
-        for _ in 0..CALLS {
-            session.multiply(black_box(&left), &right, (&mut sums, PANEL), false, None);
-        }
+        // SAFETY: the unit was found, and the tiles of this thread are configured.
+        let instructions = unsafe { (self.registers)(COUNT) };
         let seconds = start.elapsed().as_secs_f64();
-        // The words of a group in each row and column.
-        let words = CALLS * GROUPS * (GROUP / PANEL) * PANEL * PANEL;
-        black_box(&sums);
-        2.0 * (words * of_word) as f64 / seconds / 1e9
+        // An instruction multiplies 16 words, or two tiles of 16 by 16 words.
+        let words = if self.is_matrix_unit { 16 * TILE } else { 16 };
+        2.0 * (instructions * words * of_word) as f64 / seconds / 1e9
     }
 }
 

@@ -20,8 +20,8 @@ const POSITIONS: usize = 20_000;
 
 /// Measures the peak rate of one thread, in GFLOP/s (for integers, billions of operations per second), in the type in which products of
 /// this dtype are computed. One measurement takes some tens of microseconds or more; the maximum of many measurements is the ceiling of a
-/// product. The operands of vectors are in registers. Where this CPU has a unit for products of bf16, i8 or u8 (AMX, dot products of
-/// AVX-512), it is the rate of the unit, with packed operands in the first-level cache.
+/// product. All operands are in registers. Where this CPU has a unit for products of bf16, i8 or u8 (AMX, dot products of AVX-512), it is
+/// the rate of the unit's instructions.
 ///
 /// Large products of f32 run on the matrix unit if that is requested. For f32 this is still the ceiling of vectors.
 ///
