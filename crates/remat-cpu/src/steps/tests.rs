@@ -253,6 +253,23 @@ fn an_operand_that_stays_anyway_takes_the_place_of_a_value() {
     // Also if another value is computed again from the difference.
     let found = difference(&before, reads_sum, "f:f32[128,128] = add d p\ne:f32[128,128] = mul f c");
     assert_eq!(found, ["[add reduce_sum mul sub exp] -> 3", "[add] -> 1", "[sub exp mul add mul] -> 1"]);
+    // Or if more values are computed again, each from the one before.
+    let more = "c:f32[128,128] = exp b\nh:f32[128,128] = tanh c\nk:f32[128,128] = neg h";
+    let last = "f:f32[128,128] = add d p\ng:f32[128,128] = mul f c\nl:f32[128,128] = mul g h\ne:f32[128,128] = mul l k";
+    let found = difference(&before.replace("c:f32[128,128] = exp b", more), reads_sum, last);
+    assert_eq!(
+        found,
+        ["[add reduce_sum mul sub exp] -> 3", "[add] -> 1", "[sub exp tanh neg mul add mul mul mul] -> 1"]
+    );
+    // Or if a sum of columns reads the difference.
+    let of_columns = "m:f32[128,128] = mul z9 b
+        n:f32[128] = reduce_sum[axes=(0,)] m
+        o:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(128, 128)] n
+        f:f32[128,128] = add d p
+        e:f32[128,128] = add f o";
+    let found = difference(&before, reads_sum, of_columns);
+    let last = ["[sub mul reduce_sum] -> 1", "[sub mul add add] -> 1"];
+    assert_eq!(found, ["[add reduce_sum mul sub exp] -> 3", "[add] -> 1", last[0], last[1]]);
     // If nothing reads the sum far away, nothing is gained.
     let found = difference(&before, "z0:f32[128,128] = neg x9", "e:f32[128,128] = add d p");
     assert_eq!(found, ["[add reduce_sum mul sub exp] -> 2", "[neg] -> 1", "[mul add] -> 1"]);

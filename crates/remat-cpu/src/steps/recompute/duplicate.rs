@@ -9,7 +9,6 @@
 use remat_ir::Var;
 use remat_opt::cost::{SMALL_BYTES, is_cheap};
 
-use super::super::fuse::{MOST_MEMBERS, fits_shape};
 use super::super::ir::{FusedLoop, Steps};
 use super::{Cone, Leaves, Recomputer, reads};
 
@@ -45,7 +44,7 @@ impl Recomputer {
         let readers = self.readers[out].clone();
         let pays = cone.members.len() <= MOST_DUPLICATED
             && cone.members.iter().all(is_cheap)
-            && readers.iter().all(|&reader| self.takes(reader, fused_loop, out, &cone))
+            && readers.iter().all(|&reader| self.can_inline(reader, fused_loop, out, &cone))
             && self.pays(fused_loop, out, &cone, &readers)
             && self.needs_no_memory(out, &cone, &readers);
         if !pays || readers.is_empty() {
@@ -59,16 +58,6 @@ impl Recomputer {
             fused_loop.outs.retain(|&v| v != out);
             fused_loop.prune();
         }
-    }
-
-    /// Whether a step is a loop that can compute the value.
-    fn takes(&self, reader: usize, from: &FusedLoop, out: Var, cone: &Cone) -> bool {
-        let Some(fused_loop) = self.loop_at(reader) else { return false };
-        let Some((shape, _)) = &fused_loop.reduction else { return self.can_inline(reader, out, cone, from.size()) };
-        fused_loop.size() == from.size()
-            && fused_loop.members.len() + cone.members.len() <= MOST_MEMBERS
-            && fused_loop.members.iter().all(|m| m.operands.iter().all(|x| x.is_other_or_whole(out, from.size())))
-            && cone.members.iter().all(|&i| fits_shape(&from.members[i], shape))
     }
 
     /// Whether computing the value in its readers moves fewer bytes, with equations counted as bytes.

@@ -17,12 +17,12 @@ use remat_kernels::{Extent, Layout};
 use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
 pub(super) use self::duplicate::{BYTES_OF_EQUATION, duplicate};
-use super::fuse::MOST_MEMBERS;
+use super::fuse::{MOST_MEMBERS, fits_shape};
 use super::ir::{FusedLoop, Member, Step, Steps, Value};
 
 /// How often the steps are visited. A round keeps the operands of the values that it computes again; the next one may compute those again
-/// too.
-const ROUNDS: usize = 2;
+/// too: a norm from the normalised values, those from the difference from the mean, and that from the norm's input.
+const ROUNDS: usize = 3;
 
 /// Recomputes values that are read far away from the step that computes them.
 pub(super) fn recompute(steps: Steps) -> Steps {
@@ -127,7 +127,7 @@ impl Recomputer {
         let kinds = [Leaves::Read, Leaves::Narrower, Leaves::Stored].into_iter();
         let cones = kinds.filter_map(|leaves| self.cone(fused_loop, at, out, leaves));
         let chosen = cones
-            .map(|cone| (self.worth(at, out, &cone), cone))
+            .map(|cone| (self.worth(fused_loop, at, out, &cone), cone))
             .find(|(readers, cone)| self.available(cone, at, out, readers));
         let Some((again, cone)) = chosen else { return };
         for &leaf in &cone.leaves {
@@ -154,13 +154,17 @@ impl Recomputer {
         }
     }
 
-    /// The readers for which computing a value again pays: steps far away, or all readers if they are loops that can compute it and its
-    /// operands have fewer bytes, as numbers in half precision do.
-    fn worth(&self, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
-        let (bytes, size) = (self.steps.jaxpr.avals[out].bytes(), self.steps.jaxpr.avals[out].size());
+    /// The readers for which computing a value again pays: steps far away, or all readers if they are loops that can compute it, none of
+    /// them a reduction, and its operands have fewer bytes, as numbers in half precision do.
+    fn worth(&self, fused_loop: &FusedLoop, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
+        let bytes = self.steps.jaxpr.avals[out].bytes();
         let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.jaxpr.avals[leaf].bytes()).sum();
         let readers = &self.readers[out];
-        if of_leaves < bytes && readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
+        let may_read = |&reader: &usize| {
+            self.loop_at(reader).is_some_and(|g| g.reduction.is_none())
+                && self.can_inline(reader, fused_loop, out, cone)
+        };
+        if of_leaves < bytes && readers.iter().all(may_read) {
             return readers.clone();
         }
         readers.iter().copied().filter(|&r| r > at + FAR_STEPS).collect()
@@ -210,9 +214,9 @@ impl Recomputer {
     /// Whether the leaves of a value are in memory at these readers (or nearly until then) anyway, are small, or have fewer bytes than the
     /// value that would have to stay. One leaf of as many bytes may also stay, if it does so for long anyway and all readers are loops: it
     /// takes the place of the value from its last reader on. A loop must be able to write its result over it as over the value, so it has
-    /// the dtype and is read element by element.
+    /// the dtype and is read element by element. A reduction writes no result of that size.
     fn available(&self, cone: &Cone, at: usize, out: Var, readers: &[usize]) -> bool {
-        let Some(&step) = readers.last() else { return false };
+        let (Some(fused_loop), Some(&step)) = (self.loop_at(at), readers.last()) else { return false };
         let aval = |var: Var| &self.steps.jaxpr.avals[var];
         let last = |leaf: Var| self.readers[leaf].last().copied().unwrap_or(0);
         let stays = |leaf: Var| {
@@ -227,7 +231,7 @@ impl Recomputer {
                 aval(leaf).dtype == aval(out).dtype
                     && last(leaf) > at + FAR_STEPS
                     && self.is_read_in_order(at, cone, leaf)
-                    && readers.iter().all(|&reader| self.can_inline(reader, out, cone, aval(out).size()))
+                    && readers.iter().all(|&reader| self.can_inline(reader, fused_loop, out, cone))
             }
             Ordering::Greater => false,
         }
@@ -246,9 +250,9 @@ impl Recomputer {
 
     /// Computes a value again for some steps.
     fn serve(&mut self, at: usize, out: Var, cone: &Cone, readers: &[usize]) {
-        let Some(&first) = readers.first() else { return };
-        let size = self.steps.jaxpr.avals[out].size();
-        if readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
+        let (Some(&first), Some(fused_loop)) = (readers.first(), self.loop_at(at)) else { return };
+        let size = fused_loop.size();
+        if readers.iter().all(|&r| self.can_inline(r, fused_loop, out, cone)) {
             readers.iter().for_each(|&reader| self.inline(at, out, cone, reader));
             return;
         }
@@ -281,17 +285,16 @@ impl Recomputer {
         }
     }
 
-    /// Whether a loop can compute the value: it has as many elements.
-    fn can_inline(&self, reader: usize, out: Var, cone: &Cone, size: usize) -> bool {
+    /// Whether a step is a loop that can compute a value of the loop `from`: it has as many elements, and a reduction can read the operands
+    /// in the dimensions of its shape.
+    fn can_inline(&self, reader: usize, from: &FusedLoop, out: Var, cone: &Cone) -> bool {
         let Some(fused_loop) = self.loop_at(reader) else { return false };
-        fused_loop.reduction.is_none()
-            && fused_loop.rows * fused_loop.columns.unwrap_or(1) == size
+        let is_readable =
+            |&i: &usize| fused_loop.reduction.as_ref().is_none_or(|(shape, _)| fits_shape(&from.members[i], shape));
+        fused_loop.size() == from.size()
             && fused_loop.members.len() + cone.members.len() <= MOST_MEMBERS
-            && fused_loop
-                .members
-                .iter()
-                .filter(|m| m.extent == Extent::Full || reads(m, out))
-                .all(|m| m.operands.iter().all(|x| x.is_other_or_whole(out, size)))
+            && fused_loop.members.iter().all(|m| m.operands.iter().all(|x| x.is_other_or_whole(out, from.size())))
+            && cone.members.iter().all(is_readable)
     }
 
     /// Copies of a cone's members with new results, and the variable of the value among them.
