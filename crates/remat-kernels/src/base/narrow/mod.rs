@@ -170,8 +170,10 @@ pub(crate) struct Unit {
     /// The number of planes of a group, of the left operand and of the right one.
     planes: [usize; 2],
     registers: Registers,
-    /// Whether it is a matrix unit, whose tiles must be configured.
+    /// Whether it is a matrix unit, for which products are cut and packed in another way.
     is_matrix_unit: bool,
+    /// Whether it has tiles that must be configured. A matrix unit that plain functions replace has none.
+    has_tiles: bool,
 }
 
 /// The use of a unit by the current thread.
@@ -199,7 +201,7 @@ impl Unit {
         }
     }
 
-    /// All units for these elements, and the plain functions, which replace a unit in tests.
+    /// All units for these elements, and the plain functions, which replace a unit in tests: first a matrix unit, then another one.
     #[cfg(test)]
     pub(crate) fn all(kind: Kind) -> Vec<Unit> {
         let (kernel, in_place): (MicroKernel, Option<InPlaceKernel>) = match kind {
@@ -216,11 +218,13 @@ impl Unit {
             planes: kind.planes(),
             registers: plain::registers,
             is_matrix_unit: false,
+            has_tiles: false,
         };
+        let plain = [Unit { is_matrix_unit: true, at_offsets: None, ..plain }, plain];
         #[cfg(target_arch = "x86_64")]
-        return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
+        return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain(plain).collect();
         #[cfg(not(target_arch = "x86_64"))]
-        vec![plain]
+        plain.into()
     }
 
     /// The matrix unit.
@@ -242,6 +246,7 @@ impl Unit {
             planes: kind.planes(),
             registers,
             is_matrix_unit: true,
+            has_tiles: true,
         })
     }
 
@@ -268,6 +273,7 @@ impl Unit {
             planes,
             registers,
             is_matrix_unit: false,
+            has_tiles: false,
         })
     }
 
@@ -294,7 +300,7 @@ impl Unit {
     /// Starts using the unit.
     pub(crate) fn session(self) -> Session {
         #[cfg(target_arch = "x86_64")]
-        if self.is_matrix_unit {
+        if self.has_tiles {
             // SAFETY: there is a matrix unit only where one was found.
             unsafe { amx::configure() };
         }
@@ -392,7 +398,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        if self.unit.is_matrix_unit {
+        if self.unit.has_tiles {
             // SAFETY: there is a matrix unit only where one was found.
             unsafe { amx::release() };
         }

@@ -20,7 +20,7 @@ impl Unit {
         let instructions = unsafe { (self.registers)(COUNT) };
         let seconds = start.elapsed().as_secs_f64();
         // An instruction multiplies 16 words, or two tiles of 16 by 16 words.
-        let words = if self.is_matrix_unit { 16 * TILE } else { 16 };
+        let words = if self.has_tiles { 16 * TILE } else { 16 };
         2.0 * (instructions * words * of_word) as f64 / seconds / 1e9
     }
 }

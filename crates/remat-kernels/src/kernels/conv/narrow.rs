@@ -62,8 +62,13 @@ pub(super) struct NarrowBlocking {
 }
 
 impl Narrow {
-    /// The matrix unit for a convolution, where this CPU has one that is worth using.
+    /// The unit for a convolution, where this CPU has one that is worth using.
     pub(super) fn new(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Narrow> {
+        Narrow::of(Unit::best, op, ins, out)
+    }
+
+    /// As [`new`](Narrow::new), on a CPU with these units.
+    fn of(best: impl Fn(Kind) -> Option<Unit>, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Narrow> {
         let kind = kind(ins.map(|(dtype, _)| dtype), out.dtype).filter(|&kind| kind != Kind::F32)?;
         let [groups, weights] = [op.feature_group_count.max(op.batch_group_count), ins[1].1.size()];
         let features = out.shape[op.out_dims.second] / groups;
@@ -71,7 +76,7 @@ impl Narrow {
         let positions = out.size() / (features * groups).max(1);
         let work = features.saturating_mul(positions).saturating_mul(depth);
         let is_worth = positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
-        let unit = Unit::best(kind).filter(|_| is_worth)?;
+        let unit = best(kind).filter(|_| is_worth)?;
         let has_features = features >= LEAST || (features > 0 && groups == 1 && unit.is_matrix_unit());
         has_features.then(|| Narrow::on(unit, Sizes::of(kind), kind, out.dtype))
     }
