@@ -8,7 +8,8 @@ use remat_alloc::{Event, Recording};
 use remat_ir::{Array, Builder, ClosedJaxpr, Device, Error, Executable, Jaxpr, Reference};
 
 use crate::arrays::array;
-use crate::closeness::{Closeness, Scale, difference, is_identical};
+use crate::closeness::Closeness;
+use crate::difference::{Scale, difference, is_identical};
 use crate::engine::Engine;
 use crate::memory::account;
 

