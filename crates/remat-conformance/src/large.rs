@@ -51,6 +51,11 @@ const CASES: &[Case] = &[
     (
         "convolution",
         |x| Ok(x[0].conv(&x[1], &ConvConfig { padding: Padding::Same, ..ConvConfig::default() })),
+        &[&[2, 13, 37, 29], &[17, 13, 3, 3]],
+    ),
+    (
+        "convolution of many features",
+        |x| Ok(x[0].conv(&x[1], &ConvConfig { padding: Padding::Same, ..ConvConfig::default() })),
         &[&[2, 34, 23, 19], &[37, 34, 3, 3]],
     ),
     ("pooling", |x| Ok(x[0].max_pool(&PoolConfig::new([3, 3]))), &[&[2, 7, 61, 59]]),

@@ -18,7 +18,7 @@ use remat_ir::{Jaxpr, Result, Var};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 
-use crate::ids::{ArgId, BufferId, EqnId, ResultId, StepId};
+use crate::ids::{ArgId, BufferId, ResultId, StepId};
 use crate::peak::Programs;
 use crate::plan::{Plan, plan};
 use crate::program::{CompiledProgram, ProgramResult};
@@ -205,9 +205,12 @@ fn changed<R>(
         if needs_no_more(&more, &programs, caller) {
             return use_plan(&other, more);
         }
-        let before: HashSet<Vec<EqnId>> =
-            planned.kernels.steps.steps.iter().map(|step| step.eqns().collect()).collect();
-        let too_large = other.too_large(planned, |step| !before.contains(&step.eqns().collect::<Vec<EqnId>>()));
+        // Loops that compute the same equations again differ in their results.
+        let results = |step: &Step| -> Vec<Var> {
+            step.fused_loops().iter().flat_map(|fused_loop| &fused_loop.members).map(|member| member.out).collect()
+        };
+        let before: HashSet<Vec<Var>> = planned.kernels.steps.steps.iter().map(results).collect();
+        let too_large = other.too_large(planned, |step| !before.contains(&results(step)));
         if too_large.is_empty() {
             break;
         }

@@ -191,7 +191,8 @@ impl Unit {
             use crate::isa::{Isa, allows};
             // Intel's CPUs start a `vdpbf16ps` every other cycle, and two f32 multiplications of vectors in each cycle.
             let slow = kind == Kind::Bf16 && is_intel();
-            let matrix = Unit::matrix(kind).filter(|_| allows(Isa::Amx));
+            // Permission to use the matrix unit is not requested if it may not be used.
+            let matrix = if allows(Isa::Amx) { Unit::matrix(kind) } else { None };
             matrix.or_else(|| Unit::vector(kind).filter(|_| !slow && allows(Isa::Avx512)))
         }
         #[cfg(not(target_arch = "x86_64"))]

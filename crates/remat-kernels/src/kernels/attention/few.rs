@@ -4,7 +4,7 @@
 //! has its own products, one row of features at a time. Blocks that the mask hides are not read, so that the cost depends on the filled
 //! part of a cache.
 //!
-//! A long cache is cut into as many [parts](super::parts) as it has, so that all threads read it.
+//! A long cache is cut into [parts](super::parts) of about [`PART`] keys, so that all threads read it.
 
 use std::ops::Range;
 

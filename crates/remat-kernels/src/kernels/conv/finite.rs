@@ -2,7 +2,8 @@
 //!
 //! By the operation, weights meet the zeros of padding, and weights that are not finite become NaN. The fast methods differ there: some
 //! skip these zeros, and one that exchanges image and window lets elements of the image meet zeros that they do not meet by the operation.
-//! Such zeros change no sum of finite numbers.
+//! Such zeros change no sum of finite numbers. Minimal filtering adds up neighbours before it multiplies them, so that infinities become NaN
+//! and sums overflow earlier.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

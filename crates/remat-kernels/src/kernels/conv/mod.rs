@@ -67,8 +67,8 @@ use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// The kernel of a convolution, for operands of these dtypes in any layout. Sums are as in a matrix product. Their order depends on the
-/// operation and the shapes alone, not on the layouts.
+/// The kernel of a convolution, for operands of these dtypes in any layout. Sums are as in a matrix product, but for minimal filtering
+/// ([`winograd`]). Their order depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     if let Some(fast) = Winograd::new(winograd::SIZES, op, ins, out) {
         return Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype));

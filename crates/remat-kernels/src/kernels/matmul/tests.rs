@@ -394,15 +394,23 @@ fn sums_of_small_integers_are_exact() {
     }
 }
 
-/// A vector by a matrix along the contracted axis, which CPUs may multiply as bytes, for every rest of a register and of the rows.
+/// A vector by a matrix along the contracted axis, which CPUs may multiply as bytes, for several rests of a register and of the rows, with
+/// bytes of the whole range, and with the sums that are largest.
 #[test]
 fn vectors_of_bytes_agree_with_the_evaluator() {
-    for dtype in [DType::I8, DType::U8] {
-        for (k, n) in [(256, 16), (257, 17), (319, 23), (320, 130), (1000, 40), (4097, 33)] {
-            for to in [DType::I32, DType::U32, dtype] {
-                let (x, y) = (plain(dtype, &[2, 1, k], 1), plain(dtype, &[2, n, k], 2));
-                agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &x, &y);
-                agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &y, &x);
+    for (dtype, least, most) in [(DType::I8, -128.0, 127.0), (DType::U8, 0.0, 255.0)] {
+        let full = |shape: [usize; 3], value| {
+            crate::test_support::filled(dtype, &shape, 1, |_| remat_ir::Literal::from_f64(dtype, value))
+        };
+        for (k, n) in [(256, 16), (257, 17), (270, 18), (319, 23), (320, 130), (1000, 40), (4097, 33)] {
+            let [one, all] = [[2, 1, k], [2, n, k]];
+            let extremes = [(least, least), (least, most), (most, least), (most, most)];
+            let pairs = extremes.map(|(x, y)| [full(one, x), full(all, y)]);
+            for [x, y] in pairs.into_iter().chain([[wild(dtype, &one, 1), wild(dtype, &all, 2)]]) {
+                for to in [DType::I32, DType::U32, dtype] {
+                    agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &x, &y);
+                    agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &y, &x);
+                }
             }
         }
     }

@@ -185,3 +185,38 @@ unsafe fn dots<const SIGNED: bool>(
     }
     sums.map(|sum| _mm512_reduce_add_epi32(sum) as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{Aval, DotGeneral, Operation};
+
+    use super::*;
+    use crate::interface::Layout;
+    use crate::kernels::matmul::Dot;
+
+    /// Whether the kernel is taken for a vector of this length and a matrix of so many rows, or columns if they are `transposed`.
+    fn is_taken(k: usize, n: usize, transposed: bool) -> bool {
+        let op = DotGeneral {
+            lhs_contract: [1].as_slice().into(),
+            rhs_contract: [usize::from(!transposed)].as_slice().into(),
+            lhs_batch: [].as_slice().into(),
+            rhs_batch: [].as_slice().into(),
+            preferred_element_type: DType::I32,
+        };
+        let ins = [Aval::new(DType::I8, [1, k]), Aval::new(DType::I8, if transposed { [k, n] } else { [n, k] })];
+        let layouts = ins.each_ref().map(Layout::from);
+        let operands = [(DType::I8, &layouts[0]), (DType::I8, &layouts[1])];
+        let out = &op.infer(&ins).expect("they fit")[0];
+        BytesKernel::is_for(&Dot::<f32>::new(&op, operands, out).operands(), DType::I32)
+    }
+
+    #[test]
+    fn large_matrices_along_the_contracted_axis_are_read_as_bytes() {
+        let has_instruction =
+            matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni");
+        assert_eq!(is_taken(DEPTH, COLUMNS, false), has_instruction);
+        for (k, n, transposed) in [(DEPTH - 1, COLUMNS, false), (DEPTH, COLUMNS - 1, false), (DEPTH, COLUMNS, true)] {
+            assert!(!is_taken(k, n, transposed), "{k} {n} {transposed}");
+        }
+    }
+}
