@@ -10,10 +10,12 @@
 //! transforms both operands some pairs at a time, and adds their products to its sums, while all are in the second-level cache. The parts are
 //! added up at last.
 //!
-//! To first order, a result over `p` pairs is within `4 (p + 11) u` times the sum over the pairs of the largest element of the tile times
-//! four times the largest element of the pair, where `u` is 2^-24; the derivation is that of the module above. Elements of the image meet
-//! zeros of the window, and elements of the window meet elements of the image, that they do not meet by the operation. So if a result is not
-//! finite, all are computed again ([`IfFinite`](super::super::finite::IfFinite)).
+//! To first order and without underflow, a result over `p` pairs is within `16 (p + 8) u` times the sum over the pairs of the largest element
+//! of the tile times the sum of the absolute elements of the pair, where `u` is 2^-24. The derivation is that of the module above, but a number
+//! of a pair is rounded at most twice. Parts of the sums have at least one pair each, so that no product is rounded more than `p` times.
+//!
+//! Elements of the image meet zeros and elements of the window that they do not meet by the operation. So if a result is not finite, all are
+//! computed again ([`IfFinite`](super::super::finite::IfFinite)).
 
 // Results are written through pointers, since those of the tasks interleave.
 #![allow(unsafe_code)]

@@ -14,11 +14,12 @@
 //! NaN where the plain method has infinity, and sums may overflow earlier. So if a result is not finite, all are computed again
 //! ([`IfFinite`](super::finite::IfFinite)).
 //!
-//! To first order, a result over `c` features is within `16 (c + 11) u` times the sum over the features of the largest element in the window
-//! times the sum of the absolute weights, where `u` is 2^-24. For, in one dimension, `|A| (|G| |g|) (|B| |d|)` is at most four times the
-//! largest `|d|` times the sum of `|g|`; a number of the image is rounded twice, one of a window four times, the products of the features
-//! `c + 1` times, and a result four times more. Sums of products have `9 c` instead of `16 (c + 11)`, and the product of each element with
-//! its own weight. For random numbers the errors are about as large (docs/EXPERIMENTS.md, "Minimal filtering").
+//! To first order and without underflow, a result over `c` features is within `16 (c + 10) u` times the sum over the features of the largest
+//! element in the window times the sum of the absolute weights, where `u` is 2^-24. For, in one dimension, `|A| (|G| |g|) (|B| |d|)` is at
+//! most four times the largest `|d|` times the sum of `|g|`, so that in two it is at most 16 times. Halves are exact, so a number of the
+//! image is rounded at most twice, once in each dimension, one of a window four times, the sum of products `c` times, and a result four times.
+//! Sums of products have `9 c` instead of `16 (c + 10)`, and the product of each element with its own weight. For random numbers the errors
+//! are about as large (docs/EXPERIMENTS.md, "Minimal filtering"). The same holds for the gradient of the image, over the output features.
 //!
 //! The operation and the shapes alone decide whether a convolution is computed this way, unless the precision is
 //! [`Precision::Highest`]. The order of its sums is that of the features.

@@ -100,40 +100,106 @@ fn large_numbers_whose_sums_overflow_agree_with_the_evaluator() {
     agree(&op, &small(&x), &large(&w));
 }
 
+/// In one dimension, rounding errors are amplified four times at most: by the transformations of windows and of pairs.
+#[test]
+fn transformations_amplify_four_times() {
+    assert_eq!(transform::amplification(transform::of_window, transform::of_sums), 4.0);
+    assert_eq!(transform::amplification(transform::of_pair, transform::of_pair_sums), 4.0);
+}
+
+/// Operands of random numbers, and the results of a kernel.
+fn results_of_rough(
+    op: &Conv,
+    ins: &[Aval; 2],
+    build: impl FnOnce([(DType, &Layout); 2], &Aval) -> Option<Box<dyn Kernel>>,
+) -> [Vec<f64>; 3] {
+    let mut stream = Stream::new(23);
+    let [x, w] = ins.each_ref().map(|aval| rough(DType::F32, &aval.shape, &mut stream));
+    let (out, layouts) = (op.infer(ins).expect("they fit"), ins.each_ref().map(Layout::from));
+    let kernel = build([(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], &out[0]).expect("it is large enough");
+    let got = run(&*kernel, &[x.clone(), w.clone()], &out, None, &Threads::SERIAL).remove(0);
+    [x, w, got].map(|x| x.as_slice::<f32>().expect("f32").iter().map(|&x| x.into()).collect())
+}
+
+/// Checks a result against the sum of products and the bound that a module derives.
+fn check_bound(got: f64, expected: f64, roundings: usize, scale: f64) {
+    assert!((got - expected).abs() <= 16.0 * roundings as f64 * 0.5f64.powi(24) * scale, "{got} {expected} {scale}");
+}
+
+/// The element of an image, with a border of zeros. `row` and `column` are those in the image with its border.
+fn with_border(image: &[f64], [height, width]: [usize; 2], row: usize, column: usize) -> f64 {
+    let is_inside = (1..=height).contains(&row) && (1..=width).contains(&column);
+    if is_inside { image[(row - 1) * width + column - 1] } else { 0.0 }
+}
+
 /// Each result is within the bound that the module derives.
 #[test]
 fn errors_are_within_the_bound() {
-    let (op, ins) = large();
-    let mut stream = Stream::new(23);
-    let [x, w] = ins.each_ref().map(|aval| rough(DType::F32, &aval.shape, &mut stream));
-    let out = op.infer(&ins).expect("they fit");
-    let layouts = ins.each_ref().map(Layout::from);
-    let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
-    let kernel = Winograd::new(SIZES, &op, operands, &out[0]).expect("it is large enough");
-    let got = &run(&kernel, &[x.clone(), w.clone()], &out, None, &Threads::SERIAL)[0];
-    let wide = |x: &Array| -> Vec<f64> { x.as_slice::<f32>().expect("f32").iter().map(|&x| x.into()).collect() };
-    let (x, w, got) = (wide(&x), wide(&w), wide(got));
-    let [[features, height, width], [outs, rows, columns]] =
-        [&ins[0], &out[0]].map(|aval| [1, 2, 3].map(|d| aval.shape[d]));
-    let unit = 0.5f64.powi(24);
+    let op = Conv { padding: vec![(1, 1); 2], ..of_rank(2, DType::F32) };
+    let ([height, width], features, outs) = ([17, 19], 32, 40);
+    let ins = [Aval::new(DType::F32, [2, features, height, width]), Aval::new(DType::F32, [outs, features, 3, 3])];
+    let [x, w, got] = results_of_rough(&op, &ins, |ins, out| Some(Box::new(Winograd::new(SIZES, &op, ins, out)?)));
     for (i, &got) in got.iter().enumerate() {
-        let (image, o) = (i / (outs * rows * columns), i / (rows * columns) % outs);
-        let (y, x0) = (i / columns % rows, i % columns);
+        let (image, o) = (i / (outs * height * width), i / (height * width) % outs);
+        let (y, z) = (i / width % height, i % width);
         let (mut expected, mut scale) = (0.0, 0.0);
         for c in 0..features {
+            let x = &x[(image * features + c) * height * width..][..height * width];
             let (mut largest, mut weights) = (0.0f64, 0.0);
             for (k, &w) in w[(o * features + c) * 9..][..9].iter().enumerate() {
+                let d = with_border(x, [height, width], y + k / 3, z + k % 3);
+                expected += d * w;
+                largest = largest.max(d.abs());
                 weights += w.abs();
-                let (y, x0) = ((y + k / 3).wrapping_sub(1), (x0 + k % 3).wrapping_sub(1));
-                if y < height && x0 < width {
-                    let d = x[((image * features + c) * height + y) * width + x0];
-                    expected += d * w;
-                    largest = largest.max(d.abs());
-                }
             }
             scale += largest * weights;
         }
-        assert!((got - expected).abs() <= 16.0 * (features as f64 + 11.0) * unit * scale, "{got} {expected}");
+        check_bound(got, expected, features + 10, scale);
+    }
+}
+
+/// Each gradient of a weight is within the bound that its module derives, also if it is cut into parts.
+#[test]
+fn errors_of_gradients_are_within_the_bound() {
+    let dims = order(&[1, 0, 2, 3]);
+    let op = Conv {
+        padding: vec![(1, 1); 2],
+        lhs_dims: dims.clone(),
+        rhs_dims: dims.clone(),
+        out_dims: dims,
+        ..of_rank(2, DType::F32)
+    };
+    let (images, size @ [height, width], features, outs) = (5, [14, 15], 32, 32);
+    let ins = [features, outs].map(|features| Aval::new(DType::F32, [images, features, height, width]));
+    let [x, g, got] = results_of_rough(&op, &ins, |ins, out| {
+        let kernel = Gradient::new(gradient::SIZES, &op, ins, out)?;
+        assert!(kernel.parts() > 1);
+        Some(Box::new(kernel))
+    });
+    let of = |all: &[f64], features: usize, image: usize, feature: usize| -> Vec<f64> {
+        all[(image * features + feature) * height * width..][..height * width].to_vec()
+    };
+    let pairs: Vec<[usize; 3]> = (0..images)
+        .flat_map(|i| (0..height).step_by(2).flat_map(move |y| (0..width).step_by(2).map(move |z| [i, y, z])))
+        .collect();
+    for (i, got) in got.chunks_exact(9).enumerate() {
+        let (o, c) = (i / features, i % features);
+        let (mut expected, mut scale) = ([0.0; 9], 0.0);
+        for image in 0..images {
+            let (x, g) = (of(&x, features, image, c), of(&g, outs, image, o));
+            for &[_, y, z] in pairs.iter().filter(|pair| pair[0] == image) {
+                let tile = |i: usize| with_border(&x, size, y + i / 4, z + i % 4);
+                let pair = |i: usize| with_border(&g, size, y + i / 2 + 1, z + i % 2 + 1);
+                scale +=
+                    (0..16).map(|i| tile(i).abs()).fold(0.0, f64::max) * (0..4).map(|i| pair(i).abs()).sum::<f64>();
+                for (k, expected) in expected.iter_mut().enumerate() {
+                    *expected += (0..4).map(|i| pair(i) * tile((k / 3 + i / 2) * 4 + k % 3 + i % 2)).sum::<f64>();
+                }
+            }
+        }
+        for (&got, expected) in got.iter().zip(expected) {
+            check_bound(got, expected, pairs.len() + 8, scale);
+        }
     }
 }
 

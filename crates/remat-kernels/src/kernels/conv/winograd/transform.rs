@@ -14,7 +14,7 @@ use crate::simd::multiversion;
 
 /// The transformation of three elements of a window: the matrix `G`.
 #[inline(always)]
-fn of_window([a, b, c]: [f32; 3]) -> [f32; 4] {
+pub(super) fn of_window([a, b, c]: [f32; 3]) -> [f32; 4] {
     let (ends, middle) = (0.5 * (a + c), 0.5 * b);
     [a, ends + middle, ends - middle, c]
 }
@@ -27,21 +27,38 @@ fn of_image([a, b, c, d]: [f32; 4]) -> [f32; 4] {
 
 /// The transformation of four sums to two results: the matrix `A` transposed.
 #[inline(always)]
-fn of_sums([a, b, c, d]: [f32; 4]) -> [f32; 2] {
+pub(super) fn of_sums([a, b, c, d]: [f32; 4]) -> [f32; 2] {
     [a + b + c, b - c - d]
 }
 
 /// The transformation of two elements of a window of two.
 #[inline(always)]
-fn of_pair([a, b]: [f32; 2]) -> [f32; 4] {
+pub(super) fn of_pair([a, b]: [f32; 2]) -> [f32; 4] {
     let (first, second) = (0.5 * a, 0.5 * b);
     [a, first + second, first - second, b]
 }
 
 /// The transformation of four sums to the three results of a window of two.
 #[inline(always)]
-fn of_pair_sums([a, b, c, d]: [f32; 4]) -> [f32; 3] {
+pub(super) fn of_pair_sums([a, b, c, d]: [f32; 4]) -> [f32; 3] {
     [a + b + c, b - c, b + c - d]
+}
+
+/// How often rounding errors of a tile and a window are amplified in one dimension: the largest sum of absolute factors between a result and
+/// an element of the window, with the largest element of the tile.
+#[cfg(test)]
+pub(super) fn amplification<const ELEMENTS: usize, const OUTS: usize>(
+    of_window: fn([f32; ELEMENTS]) -> [f32; 4],
+    of_sums: fn([f32; 4]) -> [f32; OUTS],
+) -> f32 {
+    fn unit<const N: usize>(i: usize) -> [f32; N] {
+        std::array::from_fn(|j| f32::from(u8::from(i == j)))
+    }
+    let of_tile = |k: usize| (0..4).map(|i| of_image(unit(i))[k].abs()).sum::<f32>();
+    let of_element = |result: usize, i: usize| {
+        (0..4).map(|k| of_sums(unit(k))[result].abs() * of_window(unit(i))[k].abs() * of_tile(k)).sum::<f32>()
+    };
+    (0..OUTS).flat_map(|result| (0..ELEMENTS).map(move |i| of_element(result, i))).fold(0.0, f32::max)
 }
 
 multiversion! {
