@@ -18,7 +18,7 @@
 //! again where a result is not finite ([`finite`]).
 //!
 //! On a CPU with AVX-512 dot products of bf16 and no matrix unit, windows of bf16 are also read in place, forward and for both gradients,
-//! if they have several elements and the results are in the order of images (NCHW) ([`pairs`]).
+//! if they have several elements and the results have positions (NCHW) or features (NHWC) innermost ([`pairs`]).
 //!
 //! Other convolutions of bf16, and those of bytes, run on the CPU's unit for such products, if it has one ([`narrow`]). With too few
 //! features or positions for its panels, too short windows, or too little work, elements are widened ([`numbers`]), as are other dtypes.

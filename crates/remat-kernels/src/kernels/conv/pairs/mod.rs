@@ -61,6 +61,9 @@ pub(super) struct Sizes {
     /// Fewest rows of a tile, and fewest output features.
     rows: usize,
     features: usize,
+    /// How often elements of the image are read at least, if features are neighbours in the output: windows that overlap less are packed as
+    /// quickly as bands are copied.
+    reuse: usize,
 }
 
 /// Each size was measured.
@@ -74,6 +77,7 @@ const SIZES: Sizes = Sizes {
     work: 1 << 20,
     rows: 6,
     features: 24,
+    reuse: 4,
 };
 
 /// Sizes with which small convolutions have several steps, bands and chunks.
@@ -88,7 +92,17 @@ const SMALL: Sizes = Sizes {
     work: 0,
     rows: 0,
     features: 1,
+    reuse: 0,
 };
+
+/// How often an element of the image is read, by the phases of a dilated image.
+fn reuse_of(op: &Conv, lhs: &Layout, rhs: &Layout, out: &Aval) -> usize {
+    let size = |dims: &[usize], shape: &[usize]| dims.iter().fold(1, |size: usize, &d| size.saturating_mul(shape[d]));
+    let dilation = op.lhs_dilation.iter().fold(1, |product: usize, &x| product.saturating_mul(x));
+    let reads =
+        size(&op.out_dims.spatial, &out.shape).saturating_mul(size(&op.rhs_dims.spatial, &rhs.shape)) / dilation;
+    reads / dilation / size(&op.lhs_dims.spatial, &lhs.shape).max(1)
+}
 
 /// The parameters of the convolution other than its spatial dimensions.
 struct Problem {
@@ -109,8 +123,9 @@ pub(super) struct PairsKernel {
     phases: Vec<Phase>,
     /// Whether some outputs meet no element of the image, and are zero.
     has_zeros: bool,
-    /// The offsets of features in the output.
+    /// The offsets of features in the output, and whether they are neighbours there, rather than positions.
     out_features: Rows<1>,
+    is_channels_last: bool,
 }
 
 /// The kernel of a convolution of bf16, if this method applies.
@@ -130,8 +145,15 @@ impl PairsKernel {
         out: &Aval,
     ) -> Option<PairsKernel> {
         let rank = op.strides.len();
-        // Positions are neighbours in the output.
-        let in_order = op.out_dims.spatial.iter().copied().eq(2..rank + 2);
+        // Positions or features are neighbours in the output. With the latter, and more features than positions, copying the bands takes
+        // longer than packing the windows.
+        let is_channels_last = op.out_dims.second == rank + 1;
+        let in_order = if is_channels_last {
+            let positions = out.size() / out.shape[rank + 1].max(1);
+            reuse_of(op, lhs, rhs, out) >= sizes.reuse && positions >= rhs.shape[op.rhs_dims.second]
+        } else {
+            op.out_dims.spatial.iter().copied().eq(2..rank + 2)
+        };
         let is_empty = out.size() == 0 || rhs.size() == 0;
         if !matches!(rank, 1 | 2) || op.batch_group_count > 1 || is_empty || !in_order || !unit.reads_at_offsets() {
             return None;
@@ -181,6 +203,7 @@ impl PairsKernel {
             phases: found.iter().map(of_phase).collect::<Option<Vec<_>>>()?,
             has_zeros: found.len() < all,
             out_features: offsets_of(&[out.shape[op.out_dims.second]], &[out_strides[op.out_dims.second]]),
+            is_channels_last,
             problem,
         })
     }
@@ -230,9 +253,20 @@ impl PairsKernel {
         sums: &[u32],
     ) {
         let out = out.skip(phase.first * self.out.size());
-        let out = StridedSums { out, dtype: self.out, rows: &self.out_features, columns: &phase.out_positions };
+        let [of_features, of_positions] = [&self.out_features, &phase.out_positions];
         let mut square: Sums = [0; PANEL * PANEL];
         let first = positions.start;
+        if self.is_channels_last {
+            let out = StridedSums { out, dtype: self.out, rows: of_positions, columns: of_features };
+            for rows in pieces(positions, PANEL) {
+                let sums = &sums[(rows.start - first) * PANEL..(rows.end - first) * PANEL];
+                square[..sums.len()].copy_from_slice(sums);
+                // SAFETY: as the caller promises.
+                unsafe { out.write(rows, features.clone(), &mut square) };
+            }
+            return;
+        }
+        let out = StridedSums { out, dtype: self.out, rows: of_features, columns: of_positions };
         for columns in pieces(positions, PANEL) {
             // Whole tiles, which are transposed in the widest registers: both have rows and columns for them.
             let size = [features.len(), columns.len()].map(|n| n.next_multiple_of(16));

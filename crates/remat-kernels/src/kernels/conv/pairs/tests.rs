@@ -53,8 +53,10 @@ fn convolutions_of_any_kind_agree_with_the_evaluator() {
         if stream.below(2) == 0 {
             op.lhs_dilation = Shape::from_elem(1, rank);
         }
-        op.out_dims.spatial = (2..rank + 2).collect();
-        [op.out_dims.first, op.out_dims.second] = [[0, 1], [1, 0]][stream.below(2)];
+        // Positions are neighbours in the output, or features.
+        let (first, [batch, feature]) =
+            [(2, [0, 1]), (2, [1, 0]), (1, [0, rank + 1]), (0, [rank, rank + 1])][stream.below(4)];
+        op.out_dims = ConvDims { first: batch, second: feature, spatial: (first..first + rank).collect() };
         // All groups are groups of features.
         let groups = op.feature_group_count.max(op.batch_group_count);
         (op.feature_group_count, op.batch_group_count) = (groups, 1);
@@ -188,16 +190,24 @@ fn small_sizes_cut_everything() {
 /// Layers of networks use this method where the unit has no tiles; convolutions with few features or short tiles do not.
 #[test]
 fn windows_of_several_elements_and_many_features_are_read_where_they_lie() {
-    let taken = |image: [usize; 4], weights: [usize; 4]| {
-        let op = Conv { padding: vec![(1, 1); 2], ..of_rank(2, DType::Bf16) };
+    let taken_by = |op: Conv, image: [usize; 4], weights: [usize; 4]| {
         let ins = [Aval::new(DType::Bf16, image), Aval::new(DType::Bf16, weights)];
         let out = op.infer(&ins).expect("they fit").remove(0);
         let unit = *Unit::all(Kind::Bf16).last().expect("plain functions");
         kernel(SIZES, unit, &op, &ins, &out).is_some()
     };
+    let padded = Conv { padding: vec![(1, 1); 2], ..of_rank(2, DType::Bf16) };
+    let taken = |image, weights| taken_by(padded.clone(), image, weights);
+    let taken_last = |image, weights, stride| {
+        let strides = Shape::from_elem(stride, 2);
+        taken_by(Conv { strides, out_dims: order(&[0, 3, 1, 2]), ..padded.clone() }, image, weights)
+    };
     assert!(taken([8, 64, 56, 56], [64, 64, 3, 3]));
     assert!(taken([8, 512, 7, 7], [512, 512, 3, 3]));
     assert!(taken([64, 8, 56, 56], [64, 8, 56, 56]));
+    // With channels last, only where elements are read often, for many positions.
+    assert!(taken_last([8, 64, 56, 56], [64, 64, 3, 3], 1) && taken_last([8, 3, 224, 224], [64, 3, 7, 7], 2));
+    assert!(!taken_last([8, 128, 56, 56], [128, 128, 3, 3], 2) && !taken_last([8, 512, 7, 7], [512, 512, 3, 3], 1));
     for (image, weights) in
         [([8, 64, 56, 56], [8, 64, 3, 3]), ([8, 64, 4, 4], [64, 64, 6, 6]), ([1, 4, 8, 8], [32, 4, 3, 3])]
     {

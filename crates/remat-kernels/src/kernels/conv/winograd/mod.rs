@@ -42,7 +42,7 @@ use crate::base::pieces::piece;
 use crate::base::precision::{Precision, matmul_precision};
 use crate::base::product::{Accumulator, MicroKernel, Right};
 use crate::base::scratch;
-use crate::interface::layout::Layout;
+use crate::interface::layout::{Layout, row_major};
 use crate::interface::{Kernel, Source, Target};
 use crate::kernels::matmul::Elements;
 use crate::simd::Level;
@@ -101,20 +101,22 @@ pub(super) struct Winograd {
     tiles: Tiles,
     /// Input and output features.
     features: [usize; 2],
+    /// Strides of the results: of images, features, rows and columns.
+    strides: [usize; 4],
 }
 
 impl Winograd {
     /// The kernel, if this method applies.
     pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Winograd> {
         let [(_, lhs), (_, rhs)] = ins;
-        let dims = &op.out_dims;
-        let in_order = dims.first == 0 && dims.second == 1 && dims.spatial.iter().copied().eq([2, 3]);
         let is_window = op.strides.len() == 2 && op.rhs_dims.spatial.iter().all(|&d| rhs.shape[d] == 3);
-        if !is_allowed(op, ins, out) || !in_order || !is_window {
+        if !is_allowed(op, ins, out) || !is_window {
             return None;
         }
         let tiles = Tiles::new(op, [lhs, rhs], out, [op.lhs_dims.first, op.lhs_dims.second], |along| along.positions)?;
-        let features = [rhs.shape[op.rhs_dims.second], out.shape[1]];
+        let features = [rhs.shape[op.rhs_dims.second], out.shape[op.out_dims.second]];
+        let strides = row_major(&out.shape);
+        let dims = [op.out_dims.first, op.out_dims.second, op.out_dims.spatial[0], op.out_dims.spatial[1]];
         let of_features = |dim: usize, size: usize| Axis { size, stride: rhs.strides[dim], along: None };
         let element = |d: usize| of_features(op.rhs_dims.spatial[d], 3);
         let elements = [of_features(op.rhs_dims.second, features[0]), element(0), element(1)];
@@ -127,6 +129,7 @@ impl Winograd {
             ),
             tiles,
             features,
+            strides: dims.map(|d| strides[d] as usize),
         };
         let is_worth = features.iter().all(|&features| features >= sizes.features)
             && this.tiles.count() >= sizes.tiles
@@ -168,13 +171,15 @@ impl Winograd {
 
     /// Bytes of scratch memory of a task.
     fn own(&self) -> usize {
-        scratch::bytes::<f32>(self.transformed()) + image::scratch().max(results::scratch(self.kernel))
+        let packing = scratch::bytes::<f32>(PACKED * WINDOW * LANES);
+        let block = scratch::bytes::<f32>(self.transformed()) + image::scratch().max(results::scratch(self.kernel));
+        block.max(packing)
     }
 
     /// Transforms the windows of a panel of output features.
     fn transform_windows(&self, weights: &[f32], panel: usize, packed: &mut [f32], to: &mut [f32]) {
         let weights = self.weights.of(Elements::Numbers(weights), 0);
-        let rows = panel * self.height()..self.features[1].min((panel + 1) * self.height());
+        let rows = piece(0..self.features[1], self.height(), panel);
         for first in (0..self.features[0]).step_by(PACKED) {
             let features = first..self.features[0].min(first + PACKED);
             let packed = &mut packed[..features.len() * WINDOW * LANES];
@@ -200,8 +205,7 @@ impl Winograd {
 
 impl Kernel for Winograd {
     fn scratch(&self, threads: usize) -> usize {
-        let packing = scratch::bytes::<f32>(PACKED * WINDOW * LANES);
-        self.panels() * scratch::bytes::<f32>(self.panel()) + threads * self.own().max(packing)
+        self.panels() * scratch::bytes::<f32>(self.panel()) + threads * self.own()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -215,14 +219,19 @@ impl Kernel for Winograd {
         );
         let windows = &*windows;
         let all = DisjointMut::bytes(&mut outs[0]);
-        threads.for_each_with_scratch(self.tiles.count().div_ceil(self.block()), own, |i, scratch| {
-            let tiles = piece(0..self.tiles.count(), self.block(), i);
+        // Where there are few blocks, several tasks transform the same one, and each takes some panels.
+        let blocks = self.tiles.count().div_ceil(self.block());
+        let split = self.panels().div_ceil((2 * threads.count()).div_ceil(blocks));
+        let splits = self.panels().div_ceil(split);
+        threads.for_each_with_scratch(blocks * splits, own, |task, scratch| {
+            let tiles = piece(0..self.tiles.count(), self.block(), task / splits);
             let (block, scratch) = scratch::take::<f32>(scratch, self.transformed());
             let to = (&mut *block, self.pitches()[1]);
             self.tiles.transform(ins[0].slice(), 0..self.features[0], tiles.clone(), to, scratch);
             let (sums, scratch) = scratch::take::<f32>(scratch, results::sums(self.kernel));
-            for (panel, windows) in windows.chunks_exact(self.panel()).enumerate() {
-                let rows = panel * self.height()..self.features[1].min((panel + 1) * self.height());
+            for panel in piece(0..self.panels(), split, task % splits) {
+                let windows = &windows[panel * self.panel()..][..self.panel()];
+                let rows = piece(0..self.features[1], self.height(), panel);
                 self.multiply(rows.len(), tiles.len(), windows, block, sums);
                 // SAFETY: each tile is in one block, and each feature in one panel.
                 unsafe { self.write_results(rows, tiles.clone(), sums, scratch::of(scratch), &all) };

@@ -50,13 +50,14 @@ impl Winograd {
         for run in self.tiles.runs(tiles) {
             let len = (2 * run.len).min(width - 2 * run.column);
             for i in 0..2.min(height - 2 * run.row) {
-                let first = ((run.image * self.features[1] + rows.start) * height + 2 * run.row + i) * width;
+                let places = [run.image, rows.start, 2 * run.row + i, 2 * run.column];
+                let first: usize = places.iter().zip(&self.strides).map(|(place, stride)| place * stride).sum();
                 let from = results[i * 2 * TILES + 2 * run.at..].as_ptr();
                 // SAFETY: the rows of the results are as long as a block has tiles, and the rows of the output as the run; no other task
                 // writes them, as the caller promises.
                 unsafe {
-                    let to = all.at((first + 2 * run.column) * size_of::<f32>()).cast::<f32>();
-                    let to_strides = [(height * width) as isize, 1];
+                    let to = all.at(first * size_of::<f32>()).cast::<f32>();
+                    let to_strides = [self.strides[1] as isize, self.strides[3] as isize];
                     copy([rows.len(), len], from, [RESULTS as isize, 1], to, to_strides);
                 }
             }
