@@ -95,7 +95,7 @@ impl Check {
         got: Result<Vec<Array>, Error>,
         expected: &Result<Vec<Array>, Error>,
     ) -> Result<Option<Vec<Array>>, String> {
-        let scale = Scale::of(&self.jaxpr, &self.args).flushing(engine.flushes_subnormals);
+        let scale = Scale::of(&self.jaxpr, &self.args, self.closeness).flushing(engine.flushes_subnormals);
         agree(expected, got, self.closeness, scale)
     }
 }

@@ -20,8 +20,13 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    pub(crate) fn of(jaxpr: &Jaxpr, args: &[Array]) -> Scale {
-        let half = units(jaxpr) * coarsest(jaxpr, &half_epsilon);
+    /// The scale of a program with these arguments, whose results may differ as `closeness` says. If they may, so may their roundings to half
+    /// precision.
+    pub(crate) fn of(jaxpr: &Jaxpr, args: &[Array], closeness: Closeness) -> Scale {
+        let half = match coarsest(jaxpr, &half_epsilon) {
+            0.0 => 0.0,
+            half => half * units(jaxpr).max(f64::from(u8::from(closeness != Closeness::Exact))),
+        };
         Scale { largest: largest(args), epsilon: coarsest(jaxpr, &epsilon), half, flushes_subnormals: false }
     }
 

@@ -153,8 +153,9 @@ impl Engine {
         self
     }
 
-    /// Allows results of this operation, run alone, to differ from the evaluator's by this many roundings at the scale of the largest
-    /// number, since the engine computes it in another way.
+    /// Allows results of this operation, run alone, to differ from the evaluator's by this many roundings of the type in which it is computed,
+    /// at the scale of the largest number, since the engine computes it in another way. Half precision is computed in f32 and rounded at
+    /// last.
     ///
     /// ```
     /// # use remat_conformance::Engine;

