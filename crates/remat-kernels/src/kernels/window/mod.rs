@@ -76,7 +76,11 @@ impl Reduced {
                 sums.fill(identity);
                 let columns = column..column + out.len() / windows.inner;
                 windows.each_row(row, |base| {
-                    reduce_row(sums, &x[base..], windows, columns.clone(), in_any_order, combine);
+                    if windows.is_apart {
+                        reduce_row_apart(sums, &x[base..], windows, columns.clone(), combine);
+                    } else {
+                        reduce_row(sums, &x[base..], windows, columns.clone(), in_any_order, combine);
+                    }
                 });
                 for (out, &sum) in out.iter_mut().zip(&*sums) {
                     *out = T::narrow(sum);
@@ -154,6 +158,22 @@ fn combine_spaced<const STEP: usize, T: Number>(
     }
     for (i, sum) in rest.iter_mut().enumerate() {
         *sum = combine(*sum, x[done + i * STEP].widen());
+    }
+}
+
+/// As [`reduce_row`], one number after the other, for windows or elements that are apart.
+fn reduce_row_apart<T: Number>(
+    sums: &mut [T::Wide],
+    x: &[T],
+    windows: &Windows,
+    columns: Range<usize>,
+    combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
+    for run in windows.runs(columns) {
+        let numbers = x[run.from..].iter().step_by(run.from_step);
+        for (sum, x) in sums[run.to..].iter_mut().step_by(run.to_step).zip(numbers).take(run.count) {
+            *sum = combine(*sum, x.widen());
+        }
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) struct Windows {
     pub(super) inner: usize,
     /// The elements at each position in the window along the last axis.
     pub(super) runs: Vec<Run>,
+    /// Whether elements are numbers, and windows or elements of a run so far apart that its pieces would have one number, as with a dilated
+    /// operand.
+    pub(super) is_apart: bool,
 }
 
 /// How windows slide along an axis.
@@ -45,10 +48,10 @@ struct Slide {
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) from: usize,
-    from_step: usize,
-    to: usize,
-    to_step: usize,
-    count: usize,
+    pub(super) from_step: usize,
+    pub(super) to: usize,
+    pub(super) to_step: usize,
+    pub(super) count: usize,
 }
 
 /// The most elements of dimensions with a single window, since there is a run for each of them.
@@ -93,14 +96,17 @@ impl Windows {
             slides.pop();
         }
         let one = Run { from: 0, from_step: 1, to: 0, to_step: 1, count: 1 };
-        let Some(last) = slides.pop() else { return Windows { outer: slides, len: 1, inner, runs: vec![one] } };
+        let Some(last) = slides.pop() else {
+            return Windows { outer: slides, len: 1, inner, runs: vec![one], is_apart: false };
+        };
         let mut rows = 1;
         for slide in slides.iter_mut().rev() {
             slide.rows = rows;
             rows *= slide.count.max(1);
         }
-        let runs = (0..last.window).filter_map(|k| last.run(k)).collect();
-        Windows { outer: slides, len: last.count, inner, runs }
+        let runs: Vec<Run> = (0..last.window).filter_map(|k| last.run(k)).collect();
+        let are_near = runs.iter().all(|run| matches!((run.to_step, run.from_step), (1, 1 | 2)));
+        Windows { outer: slides, len: last.count, inner, runs, is_apart: inner == 1 && last.count > 1 && !are_near }
     }
 
     /// The elements of a row that its only window covers, if they are contiguous.
