@@ -48,17 +48,9 @@ const CASES: &[Case] = &[
         },
         &[&[2, 133, 3, 24], &[2, 133, 3, 24], &[2, 133, 3, 24]],
     ),
-    (
-        "convolution",
-        |x| Ok(x[0].conv(&x[1], &ConvConfig { padding: Padding::Same, ..ConvConfig::default() })),
-        &[&[2, 13, 37, 29], &[17, 13, 3, 3]],
-    ),
+    ("convolution", convolution, &[&[2, 13, 37, 29], &[17, 13, 3, 3]]),
     // Large enough for minimal filtering, forward and in both gradients.
-    (
-        "convolution of many features",
-        |x| Ok(x[0].conv(&x[1], &ConvConfig { padding: Padding::Same, ..ConvConfig::default() })),
-        &[&[2, 34, 25, 21], &[37, 34, 3, 3]],
-    ),
+    ("convolution of many features", convolution, &[&[2, 34, 25, 21], &[37, 34, 3, 3]]),
     ("pooling", |x| Ok(x[0].max_pool(&PoolConfig::new([3, 3]))), &[&[2, 7, 61, 59]]),
     ("running sums", |x| Ok(x[0].cumsum(1) + x[0].cummax(0)), &[&[97, 1009]]),
     ("sorting", |x| Ok(x[0].sort(0)), &[&[5003, 7]]),
@@ -88,6 +80,11 @@ const CASES: &[Case] = &[
         &[&[67, 61], &[5, 61, 61]],
     ),
 ];
+
+/// A convolution whose result has the positions of the image.
+fn convolution(x: &Args) -> Result<Tensor> {
+    Ok(x[0].conv(&x[1], &ConvConfig { padding: Padding::Same, ..ConvConfig::default() }))
+}
 
 /// Integers from 0 to 100, from floats between -1 and 1.
 fn numbers(x: &Tensor) -> Result<Tensor> {

@@ -96,7 +96,7 @@ impl<'a> Planned<'a> {
     /// The results of the loops of changed steps during which more memory is live than another plan needs, or of those with the most live
     /// memory if there are none: the holes between values need memory too. `is_changed` tells which steps are.
     fn too_large(&self, than: &Planned<'_>, is_changed: impl Fn(&Step) -> bool) -> Vec<Var> {
-        let mut loops = Vec::new();
+        let mut results = Vec::new();
         for (mine, other) in [(Some(&self.keeping), &than.keeping), (self.donating.as_ref(), than.for_donating())] {
             let Some(Ordered { order, plan }) = mine.filter(|mine| mine.plan.arena > other.plan.arena) else {
                 continue;
@@ -106,9 +106,9 @@ impl<'a> Planned<'a> {
             let changed: Vec<(&Step, usize)> = live.filter(|(step, _)| is_changed(step)).collect();
             let most = changed.iter().map(|(_, live)| *live).max().unwrap_or(0);
             let limit = most.min(other.plan.arena + 1);
-            loops.extend(changed.iter().filter(|(_, live)| *live >= limit).flat_map(|(step, _)| step.fused_loops()));
+            results.extend(changed.iter().filter(|(_, live)| *live >= limit).flat_map(|(step, _)| step.loop_results()));
         }
-        loops.into_iter().flat_map(|fused_loop| &fused_loop.members).map(|member| member.out).collect()
+        results
     }
 
     fn for_donating(&self) -> &Ordered {
@@ -206,9 +206,7 @@ fn changed<R>(
             return use_plan(&other, more);
         }
         // Loops that compute the same equations again differ in their results.
-        let results = |step: &Step| -> Vec<Var> {
-            step.fused_loops().iter().flat_map(|fused_loop| &fused_loop.members).map(|member| member.out).collect()
-        };
+        let results = |step: &Step| -> Vec<Var> { step.loop_results().collect() };
         let before: HashSet<Vec<Var>> = planned.kernels.steps.steps.iter().map(results).collect();
         let too_large = other.too_large(planned, |step| !before.contains(&results(step)));
         if too_large.is_empty() {

@@ -185,6 +185,11 @@ impl Step {
         }
     }
 
+    /// The variables that its loops compute.
+    pub(crate) fn loop_results(&self) -> impl Iterator<Item = Var> + '_ {
+        self.fused_loops().iter().flat_map(|fused_loop| &fused_loop.members).map(|member| member.out)
+    }
+
     /// Replaces the buffer of one variable by that of another in all operands.
     pub(super) fn replace(&mut self, old: Var, new: Var) {
         let operands: Vec<&mut Value> = match self {

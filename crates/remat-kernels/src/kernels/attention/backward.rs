@@ -37,10 +37,8 @@ pub(super) fn kernel(
 
 /// How many tasks share the queries of a key head. Each has its own sums, so that more tasks take more memory.
 fn parts(problem: &Problem) -> usize {
-    let sizes = &problem.sizes;
-    let heads = (sizes.batch * sizes.key_heads).max(1);
-    let runs = QueryGroup::of_key_head(sizes, 0, 0).runs();
-    TASKS.div_ceil(heads).min(runs).max(1)
+    let runs = QueryGroup::of_key_head(&problem.sizes, 0, 0).runs();
+    TASKS.div_ceil(problem.key_heads().max(1)).min(runs).max(1)
 }
 
 pub(super) struct Backward {
@@ -84,7 +82,7 @@ impl Backward {
         problem: Problem,
     ) -> Backward {
         let parts = parts(&problem);
-        let tasks = problem.sizes.batch * problem.sizes.key_heads * parts;
+        let tasks = problem.key_heads() * parts;
         let key_parts = Parts::of_tasks(problem.sizes.keys, tasks);
         let operands = CotangentOperands::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
         let bias = op.attention.operands(layouts).bias.filter(|_| op.cotangents[3]);
@@ -94,17 +92,7 @@ impl Backward {
 
     /// The number of tasks that threads share.
     pub(super) fn tasks(&self) -> usize {
-        self.heads() * self.parts * self.key_parts.count
-    }
-
-    /// The number of key heads in the whole batch.
-    fn heads(&self) -> usize {
-        self.operands.problem.sizes.batch * self.operands.problem.sizes.key_heads
-    }
-
-    fn group(&self, head: usize) -> QueryGroup {
-        let sizes = &self.operands.problem.sizes;
-        QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
+        self.operands.problem.key_heads() * self.parts * self.key_parts.count
     }
 
     /// Elements of a task's sums over the queries: the cotangents of its keys, and those of its values.
@@ -133,7 +121,7 @@ impl Backward {
             return 0;
         }
         let blocks = QueryGroup::of_key_head(&self.operands.problem.sizes, 0, 0).blocks();
-        self.heads() * blocks * self.key_parts.count * self.block_len()
+        self.operands.problem.key_heads() * blocks * self.key_parts.count * self.block_len()
     }
 
     /// Elements of a task's workspace.
@@ -168,7 +156,7 @@ impl Backward {
         let (stored, scratch) = scratch.split_at_mut(self.stored_sums_len());
         let [query, key, value] = [query, key, value].map(|out| out.map(DisjointMut::new));
         let outs = Outs { query, key, value, query_sums: DisjointMut::new(query_sums) };
-        let (heads, parts, key_parts) = (self.heads(), self.parts, self.key_parts.count);
+        let (heads, parts, key_parts) = (self.operands.problem.key_heads(), self.parts, self.key_parts.count);
         let len = self.sums_len().iter().sum::<usize>();
         let of_tasks = DisjointMut::new(&mut *stored);
         threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
@@ -192,9 +180,9 @@ impl Backward {
             });
         }
         if self.query_sums_len() > 0 {
-            let blocks = self.group(0).blocks();
+            let blocks = self.operands.problem.group(0).blocks();
             threads.for_each(heads * blocks, |i| {
-                self.write_sums_of_queries(&self.group(i / blocks).block(i % blocks), &outs)
+                self.write_sums_of_queries(&self.operands.problem.group(i / blocks).block(i % blocks), &outs)
             });
         }
     }
@@ -213,7 +201,7 @@ impl Backward {
         sums.fill(D::Wide::ZERO);
         let (key_sums, value_sums) = sums.split_at_mut(self.sums_len()[0]);
         let mut space = self.operands.workspace(&mut scratch);
-        let group = self.group(head);
+        let group = self.operands.problem.group(head);
         // Assigned one by one, since under a causal mask the later blocks are more work.
         for run in (part..group.runs()).step_by(self.parts) {
             self.run_of_blocks(&group, [run, key_part], from, outs, &mut space, scratch, [key_sums, value_sums]);
@@ -283,9 +271,7 @@ impl Backward {
 
     /// Where the cotangents of a block of queries from the parts of the keys are stored.
     fn query_sums_start(&self, block: &QueryBlock) -> usize {
-        let group = &block.group;
-        let head = group.batch * self.operands.problem.sizes.key_heads + group.key_head;
-        (head * group.blocks() + block.number()) * self.key_parts.count * self.block_len()
+        self.operands.problem.block_number(block) * self.key_parts.count * self.block_len()
     }
 
     /// Writes the cotangents of a block of queries from those of the parts of the keys.
@@ -315,7 +301,7 @@ impl Backward {
     /// keys that has these.
     fn write_keys<D: Float>(&self, head: usize, keys: Range<usize>, sums: &[D::Wide], outs: &Outs<'_, D>) {
         let sizes = &self.operands.problem.sizes;
-        let group = self.group(head);
+        let group = self.operands.problem.group(head);
         let factor = self.operands.problem.product_factor();
         let [key_len, value_len] = self.sums_len();
         let parts = [self.parts, self.key_parts.count * (key_len + value_len)];

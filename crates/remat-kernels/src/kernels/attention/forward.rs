@@ -83,28 +83,18 @@ impl Kernel for Forward {
 
 impl Forward {
     pub(super) fn new(dtype: DType, problem: Problem) -> Forward {
-        let AttentionSizes { batch, key_heads, keys, queries, .. } = problem.sizes;
+        let AttentionSizes { keys, queries, .. } = problem.sizes;
         if queries * problem.sizes.group() <= few::QUERIES_AT_MOST {
             let problem = Problem { unit: None, ..problem };
             return Forward { dtype, problem, has_few: true, parts: Parts::new(keys, usize::MAX, few::PART) };
         }
-        let tasks = batch * key_heads * QueryGroup::of_key_head(&problem.sizes, 0, 0).runs();
+        let tasks = problem.key_heads() * QueryGroup::of_key_head(&problem.sizes, 0, 0).runs();
         Forward { dtype, problem, has_few: false, parts: Parts::of_tasks(keys, tasks) }
     }
 
     /// The number of tasks that threads share.
     pub(super) fn tasks(&self) -> usize {
-        self.heads() * QueryGroup::of_key_head(&self.problem.sizes, 0, 0).runs() * self.parts.count
-    }
-
-    /// The number of key heads in the whole batch.
-    fn heads(&self) -> usize {
-        self.problem.sizes.batch * self.problem.sizes.key_heads
-    }
-
-    fn group(&self, head: usize) -> QueryGroup {
-        let sizes = &self.problem.sizes;
-        QueryGroup::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
+        self.problem.key_heads() * QueryGroup::of_key_head(&self.problem.sizes, 0, 0).runs() * self.parts.count
     }
 
     /// Numbers that are stored for a part and a number of queries.
@@ -124,7 +114,7 @@ impl Forward {
             return 0;
         }
         let blocks = QueryGroup::of_key_head(&self.problem.sizes, 0, 0).blocks();
-        (self.heads() * blocks * self.block_len()).next_multiple_of(COLUMNS)
+        (self.problem.key_heads() * blocks * self.block_len()).next_multiple_of(COLUMNS)
     }
 
     fn workspace_len(&self) -> usize {
@@ -162,13 +152,13 @@ impl Forward {
             logsumexp: DisjointMut::new(logsumexp.slice_mut()),
             partials: DisjointMut::new(partials),
         };
-        let (heads, parts) = (self.heads(), self.parts.count);
+        let (heads, parts) = (self.problem.key_heads(), self.parts.count);
         let group = QueryGroup::of_key_head(&self.problem.sizes, 0, 0);
         let (runs, blocks) = (group.runs(), group.blocks());
         threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
             // The last queries attend to the most keys, and come first.
             let (run, task) = (runs - 1 - task / (heads * parts), task % (heads * parts));
-            let (group, part) = (self.group(task / parts), task % parts);
+            let (group, part) = (self.problem.group(task / parts), task % parts);
             if self.has_few {
                 self.task_of_few(&group, part, &from, &outs, scratch);
             } else {
@@ -176,7 +166,8 @@ impl Forward {
             }
         });
         if parts > 1 {
-            threads.for_each(heads * blocks, |i| self.combine(&self.group(i / blocks).block(i % blocks), &outs));
+            threads
+                .for_each(heads * blocks, |i| self.combine(&self.problem.group(i / blocks).block(i % blocks), &outs));
         }
     }
 
@@ -278,9 +269,7 @@ impl Forward {
 
     /// Where the results of the parts of the keys are stored for a block of queries.
     fn partials_start(&self, block: &QueryBlock) -> usize {
-        let group = &block.group;
-        let head = group.batch * self.problem.sizes.key_heads + group.key_head;
-        (head * group.blocks() + block.number()) * self.block_len()
+        self.problem.block_number(block) * self.block_len()
     }
 
     /// Writes the results of a block of queries.

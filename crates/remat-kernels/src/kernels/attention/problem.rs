@@ -71,6 +71,22 @@ impl Problem {
         }
     }
 
+    /// The number of key heads in the whole batch.
+    pub(super) fn key_heads(&self) -> usize {
+        self.sizes.batch * self.sizes.key_heads
+    }
+
+    /// The queries of key head number `i` of the batch.
+    pub(super) fn group(&self, i: usize) -> QueryGroup {
+        QueryGroup::of_key_head(&self.sizes, i / self.sizes.key_heads, i % self.sizes.key_heads)
+    }
+
+    /// The number of a block of queries among those of all key heads.
+    pub(super) fn block_number(&self, block: &QueryBlock) -> usize {
+        let group = &block.group;
+        (group.batch * self.sizes.key_heads + group.key_head) * group.blocks() + block.number()
+    }
+
     pub(super) fn elements<'a, D: Float>(&self, ins: &[Source<'a>]) -> Elements<'a, D> {
         Elements {
             query: ins[0].slice(),

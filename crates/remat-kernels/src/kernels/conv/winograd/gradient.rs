@@ -25,13 +25,13 @@ use std::ops::Range;
 use remat_ir::{Aval, Conv, DType};
 
 use super::image::{self, Tiles};
-use super::{LANES, NUMBERS, TILES, WINDOW, is_allowed, transform};
+use super::{LANES, NUMBERS, TILES, WINDOW, is_allowed, strides_of_results, transform};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::{piece, pieces};
 use crate::base::product::{Left, Out, Right, product};
 use crate::base::scratch;
 use crate::base::transpose::transpose_tile;
-use crate::interface::layout::{Layout, row_major};
+use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
 use crate::kernels::conv::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::kernels::matmul::{Elements, MANY};
@@ -86,13 +86,11 @@ impl Gradient {
         }
         let tiles = Tiles::new(op, [lhs, rhs], out, [op.lhs_dims.second, op.lhs_dims.first], |along| along.window)?;
         let [rows, columns] = [0, 1].map(|d| op.rhs_dims.spatial[d]);
-        let all = row_major(&out.shape);
-        let out_dims = [op.out_dims.first, op.out_dims.second, op.out_dims.spatial[0], op.out_dims.spatial[1]];
         let mut this = Gradient {
             start: rhs.offset as isize,
             strides: [op.rhs_dims.second, op.rhs_dims.first, rows, columns].map(|d| rhs.strides[d]),
             features: [out.shape[op.out_dims.first], out.shape[op.out_dims.second]],
-            out_strides: out_dims.map(|d| all[d] as usize),
+            out_strides: strides_of_results(op, out),
             part: tiles.count(),
             tiles,
         };

@@ -94,6 +94,13 @@ fn is_allowed(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
         && !matches!(matmul_precision(), Ok(Precision::Highest))
 }
 
+/// The strides of the two dimensions of features or images of the results, in the order of the operation, and those of rows and columns.
+fn strides_of_results(op: &Conv, out: &Aval) -> [usize; 4] {
+    let strides = row_major(&out.shape);
+    let dims = &op.out_dims;
+    [dims.first, dims.second, dims.spatial[0], dims.spatial[1]].map(|d| strides[d] as usize)
+}
+
 /// A convolution by minimal filtering.
 pub(super) struct Winograd {
     kernel: &'static MicroKernel<f32>,
@@ -115,8 +122,6 @@ impl Winograd {
         }
         let tiles = Tiles::new(op, [lhs, rhs], out, [op.lhs_dims.first, op.lhs_dims.second], |along| along.positions)?;
         let features = [rhs.shape[op.rhs_dims.second], out.shape[op.out_dims.second]];
-        let strides = row_major(&out.shape);
-        let dims = [op.out_dims.first, op.out_dims.second, op.out_dims.spatial[0], op.out_dims.spatial[1]];
         let of_features = |dim: usize, size: usize| Axis { size, stride: rhs.strides[dim], along: None };
         let element = |d: usize| of_features(op.rhs_dims.spatial[d], 3);
         let elements = [of_features(op.rhs_dims.second, features[0]), element(0), element(1)];
@@ -129,7 +134,7 @@ impl Winograd {
             ),
             tiles,
             features,
-            strides: dims.map(|d| strides[d] as usize),
+            strides: strides_of_results(op, out),
         };
         let is_worth = features.iter().all(|&features| features >= sizes.features)
             && this.tiles.count() >= sizes.tiles

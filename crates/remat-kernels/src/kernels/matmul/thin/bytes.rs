@@ -41,6 +41,11 @@ const PIECE: usize = 1 << 10;
 /// The distance in bytes by which a row is prefetched, or the next rows where it ends.
 const AHEAD: usize = 512;
 
+/// Whether the CPU has the dot products, and may use them.
+fn has_instruction() -> bool {
+    matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni")
+}
+
 /// The kernel of such products, one for each index of the batch.
 pub(super) struct BytesKernel {
     operands: Operands<f32>,
@@ -52,15 +57,13 @@ impl BytesKernel {
     /// Whether it computes products of these operands: vectors of bytes and matrices that are large and lie along the contracted axis, with
     /// results of integers of at most 32 bits, on a CPU with the instruction.
     pub(super) fn is_for(operands: &Operands<f32>, out: DType) -> bool {
-        let has_instruction =
-            matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni");
         let Operands { matrix, thin, .. } = operands;
         let dtypes = [thin.reader.dtype(), matrix.reader.dtype()];
         let is_large = operands.depth >= DEPTH && operands.columns >= COLUMNS;
         let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
             && matrix.contracted.stride[0] == 1
             && matrix.free.stride[0] >= 0;
-        has_instruction && kind(dtypes, out).is_some() && operands.rows == 1 && is_large && is_regular
+        has_instruction() && kind(dtypes, out).is_some() && operands.rows == 1 && is_large && is_regular
     }
 
     pub(super) fn new(operands: Operands<f32>, out: DType) -> BytesKernel {
@@ -212,9 +215,7 @@ mod tests {
 
     #[test]
     fn large_matrices_along_the_contracted_axis_are_read_as_bytes() {
-        let has_instruction =
-            matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni");
-        assert_eq!(is_taken(DEPTH, COLUMNS, false), has_instruction);
+        assert_eq!(is_taken(DEPTH, COLUMNS, false), has_instruction());
         for (k, n, transposed) in [(DEPTH - 1, COLUMNS, false), (DEPTH, COLUMNS - 1, false), (DEPTH, COLUMNS, true)] {
             assert!(!is_taken(k, n, transposed), "{k} {n} {transposed}");
         }
