@@ -13,18 +13,40 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
 use std::sync::LazyLock;
 
-use super::Prefetch;
+use super::unit::Unit;
+use super::{InPlaceKernel, Kind, MicroKernel, Prefetch, Registers, TILE};
+
+/// The unit for these elements, where the CPU has one.
+pub(super) fn unit(kind: Kind) -> Option<Unit> {
+    let found = found();
+    let (has, kernel, in_place, registers): (bool, MicroKernel, Option<InPlaceKernel>, Registers) = match kind {
+        Kind::Bf16 => (found.bf16, bf16, Some(bf16_in_place), registers_of_pairs),
+        Kind::I8 => (found.int8, signed, Some(signed_in_place), registers_of_quadruples),
+        Kind::U8 => (found.int8, unsigned, Some(unsigned_in_place), registers_of_quadruples),
+        Kind::F32 => (found.bf16, split, None, registers_of_pairs),
+    };
+    has.then_some(Unit {
+        kernel,
+        in_place,
+        at_offsets: None,
+        planes: kind.planes(),
+        registers,
+        words: 16 * TILE,
+        is_matrix_unit: true,
+        tiles: Some([configure, release]),
+    })
+}
 
 /// The kinds of products that this CPU's unit computes.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Found {
-    pub(super) bf16: bool,
-    pub(super) int8: bool,
+struct Found {
+    bf16: bool,
+    int8: bool,
 }
 
 /// The kinds of products that this CPU's unit computes; none if there is no unit, or the system does not permit its use. Asks the system
 /// once per process.
-pub(super) fn found() -> Found {
+fn found() -> Found {
     static FOUND: LazyLock<Found> = LazyLock::new(|| {
         if cfg!(miri) || __get_cpuid_max(0).0 < 7 {
             return Found::default();
@@ -92,7 +114,7 @@ static CONFIGURATION: Configuration = {
 ///
 /// # Safety
 /// [`found`] has found a unit.
-pub(super) unsafe fn configure() {
+unsafe fn configure() {
     // SAFETY: the CPU has the instruction, which reads 64 bytes, and the system permits it.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, preserves_flags, readonly)) };
 }
@@ -101,7 +123,7 @@ pub(super) unsafe fn configure() {
 ///
 /// # Safety
 /// As for [`configure`].
-pub(super) unsafe fn release() {
+unsafe fn release() {
     // SAFETY: the CPU has the instruction, and no tile is in use between micro-kernels.
     unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
 }
@@ -116,7 +138,7 @@ macro_rules! micro_kernel {
         ///
         /// # Safety
         /// As for every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
-        pub(super) unsafe fn $name(
+        unsafe fn $name(
             groups: usize,
             left: *const u32,
             right: *const u32,
@@ -197,7 +219,7 @@ macro_rules! registers {
         ///
         /// # Safety
         /// The unit has the instruction, and the tiles of this thread are configured.
-        pub(super) unsafe fn $name(count: usize) -> usize {
+        unsafe fn $name(count: usize) -> usize {
             // SAFETY: the tiles are those of this thread, and in no other use.
             unsafe {
                 asm!(
@@ -237,7 +259,7 @@ macro_rules! in_place {
         ///
         /// # Safety
         /// As of every such micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
-        pub(super) unsafe fn $name(
+        unsafe fn $name(
             groups: usize,
             (left, left_stride): (*const u8, usize),
             right: *const u32,
@@ -299,7 +321,7 @@ in_place!(unsigned_in_place, "tdpbuud");
 ///
 /// # Safety
 /// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
-pub(super) unsafe fn split(
+unsafe fn split(
     groups: usize,
     left: *const u32,
     right: *const u32,

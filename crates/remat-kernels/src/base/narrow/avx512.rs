@@ -10,7 +10,9 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{GROUP, GROUP_BYTES, PANEL, Prefetch, TILE};
+use super::offsets::{self, OffsetsKernel};
+use super::unit::Unit;
+use super::{GROUP, GROUP_BYTES, InPlaceKernel, Kind, MicroKernel, PANEL, Prefetch, Registers, TILE};
 
 /// Rows whose sums are in registers at a time: two vectors for each.
 const ROWS: usize = 8;
@@ -27,6 +29,29 @@ const CHAINS: usize = 24;
 /// The bits whose flipping shifts bytes by 128.
 const MOVED: i32 = i32::from_ne_bytes([0x80; 4]);
 
+/// The unit for these elements, where the CPU has one.
+pub(super) fn unit(kind: Kind) -> Option<Unit> {
+    let [has_pairs, has_quadruples] = [is_x86_feature_detected!("avx512bf16"), is_x86_feature_detected!("avx512vnni")];
+    let (has, kernel, in_place, registers): (bool, MicroKernel, InPlaceKernel, Registers) = match kind {
+        Kind::Bf16 => (has_pairs, bf16, bf16_in_place, registers_of_pairs),
+        Kind::I8 => (has_quadruples, signed, signed_in_place, registers_of_quadruples),
+        Kind::U8 => (has_quadruples, unsigned, unsigned_in_place, registers_of_quadruples),
+        // It would take six products of bf16, and the CPU computes two of those in the time of one of f32.
+        Kind::F32 => return None,
+    };
+    let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::avx512) } else { None };
+    (has && is_x86_feature_detected!("avx512f")).then_some(Unit {
+        kernel,
+        in_place: Some(in_place),
+        at_offsets,
+        planes: kind.planes(),
+        registers,
+        words: 16,
+        is_matrix_unit: false,
+        tiles: None,
+    })
+}
+
 /// A micro-kernel that adds the products of words by this function. The bits of `moved` are flipped in words of the left operand, and their
 /// contribution, which is the same in all rows, is subtracted at the end. A group of rows is flipped at a time and stored, since an
 /// instruction reads a word to all lanes of a vector from memory faster than from a register.
@@ -37,7 +62,7 @@ macro_rules! micro_kernel {
         /// # Safety
         /// As of every micro-kernel; the CPU has the instructions.
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name(
+        unsafe fn $name(
             groups: usize,
             left: *const u32,
             right: *const u32,
@@ -127,7 +152,7 @@ macro_rules! in_place {
         /// # Safety
         /// As of every such micro-kernel; the CPU has the instructions.
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name(
+        unsafe fn $name(
             groups: usize,
             (left, left_stride): (*const u8, usize),
             right: *const u32,
@@ -210,7 +235,7 @@ macro_rules! registers {
         /// # Safety
         /// The CPU has the instructions.
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name(count: usize) -> usize {
+        unsafe fn $name(count: usize) -> usize {
             let operands = [_mm512_setzero_si512(); 2].map(black_box);
             let mut sums = [_mm512_setzero_si512(); CHAINS];
             for _ in 0..count {

@@ -6,7 +6,22 @@
 
 use std::hint::black_box;
 
-use super::{GROUP, GROUP_BYTES, Prefetch, TILE};
+use super::offsets::{self, OffsetsKernel};
+use super::unit::Unit;
+use super::{GROUP, GROUP_BYTES, InPlaceKernel, Kind, MicroKernel, Prefetch, TILE};
+
+/// The functions for these elements, as a unit that is not a matrix unit.
+pub(super) fn unit(kind: Kind) -> Unit {
+    let (kernel, in_place): (MicroKernel, Option<InPlaceKernel>) = match kind {
+        Kind::Bf16 => (bf16, Some(bf16_in_place)),
+        Kind::I8 => (signed, Some(signed_in_place)),
+        Kind::U8 => (unsigned, Some(unsigned_in_place)),
+        Kind::F32 => (split, None),
+    };
+    let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::plain) } else { None };
+    let planes = kind.planes();
+    Unit { kernel, in_place, at_offsets, planes, registers, words: 1, is_matrix_unit: false, tiles: None }
+}
 
 /// A tile of 16 by 16 words or sums.
 type Tile = [u32; TILE];
@@ -18,7 +33,7 @@ macro_rules! micro_kernel {
         ///
         /// # Safety
         /// As of every micro-kernel.
-        pub(super) unsafe fn $name(
+        unsafe fn $name(
             groups: usize,
             left: *const u32,
             right: *const u32,
@@ -69,7 +84,7 @@ macro_rules! in_place {
         ///
         /// # Safety
         /// As of every such micro-kernel.
-        pub(super) unsafe fn $name(
+        unsafe fn $name(
             groups: usize,
             (left, left_stride): (*const u8, usize),
             right: *const u32,
@@ -109,7 +124,7 @@ in_place!(unsigned_in_place, tdpbuud);
 ///
 /// # Safety
 /// None is needed.
-pub(super) unsafe fn registers(count: usize) -> usize {
+unsafe fn registers(count: usize) -> usize {
     (0..count).filter(|&i| black_box(i) < count).count()
 }
 

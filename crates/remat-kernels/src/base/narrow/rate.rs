@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::{TILE, Unit};
+use super::Unit;
 
 /// Repetitions of a measurement, each of some instructions: some ten microseconds with AVX-512, and two hundred with AMX.
 const COUNT: usize = 4000;
@@ -19,9 +19,7 @@ impl Unit {
         // SAFETY: the unit was found, and the tiles of this thread are configured.
         let instructions = unsafe { (self.registers)(COUNT) };
         let seconds = start.elapsed().as_secs_f64();
-        // An instruction multiplies 16 words, or two tiles of 16 by 16 words.
-        let words = if self.has_tiles { 16 * TILE } else { 16 };
-        2.0 * (instructions * words * of_word) as f64 / seconds / 1e9
+        2.0 * (instructions * self.words * of_word) as f64 / seconds / 1e9
     }
 }
 
