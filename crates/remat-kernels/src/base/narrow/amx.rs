@@ -20,10 +20,12 @@ use super::{InPlaceKernel, Kind, MicroKernel, Prefetch, Registers, TILE};
 pub(super) fn unit(kind: Kind) -> Option<Unit> {
     let found = found();
     let (has, kernel, in_place, registers): (bool, MicroKernel, Option<InPlaceKernel>, Registers) = match kind {
-        Kind::Bf16 => (found.bf16, bf16, Some(bf16_in_place), registers_of_pairs),
-        Kind::I8 => (found.int8, signed, Some(signed_in_place), registers_of_quadruples),
-        Kind::U8 => (found.int8, unsigned, Some(unsigned_in_place), registers_of_quadruples),
-        Kind::F32 => (found.bf16, split, None, registers_of_pairs),
+        Kind::Bf16 => (found.bf16, bf16, Some(bf16_in_place), registers_of_bf16),
+        Kind::F16 => (found.f16, f16, Some(f16_in_place), registers_of_f16),
+        Kind::I8 => (found.int8, signed, Some(signed_in_place), registers_of_bytes),
+        Kind::U8 => (found.int8, unsigned, Some(unsigned_in_place), registers_of_bytes),
+        Kind::SplitF32 => (found.bf16, split_f32, None, registers_of_bf16),
+        Kind::SplitF16 => (found.bf16, split_f16, None, registers_of_bf16),
     };
     has.then_some(Unit {
         kernel,
@@ -41,6 +43,7 @@ pub(super) fn unit(kind: Kind) -> Option<Unit> {
 #[derive(Clone, Copy, Default, Debug)]
 struct Found {
     bf16: bool,
+    f16: bool,
     int8: bool,
 }
 
@@ -51,9 +54,11 @@ fn found() -> Found {
         if cfg!(miri) || __get_cpuid_max(0).0 < 7 {
             return Found::default();
         }
-        let features = __cpuid_count(7, 0).edx;
-        let has = |bit: u32| features >> bit & 1 == 1;
-        if has(24) && is_permitted() { Found { bf16: has(22), int8: has(25) } } else { Found::default() }
+        let features = __cpuid_count(7, 0);
+        let has = |bit: u32| features.edx >> bit & 1 == 1;
+        // The second page of features exists if the first one says so.
+        let f16 = features.eax >= 1 && __cpuid_count(7, 1).eax >> 21 & 1 == 1;
+        if has(24) && is_permitted() { Found { bf16: has(22), f16, int8: has(25) } } else { Found::default() }
     });
     *FOUND
 }
@@ -208,6 +213,7 @@ macro_rules! micro_kernel {
 }
 
 micro_kernel!(bf16, "tdpbf16ps");
+micro_kernel!(f16, "tdpfp16ps");
 micro_kernel!(signed, "tdpbssd");
 micro_kernel!(unsigned, "tdpbuud");
 
@@ -248,8 +254,9 @@ macro_rules! registers {
     };
 }
 
-registers!(registers_of_pairs, "tdpbf16ps");
-registers!(registers_of_quadruples, "tdpbssd");
+registers!(registers_of_bf16, "tdpbf16ps");
+registers!(registers_of_f16, "tdpfp16ps");
+registers!(registers_of_bytes, "tdpbssd");
 
 /// A micro-kernel of two tiles of rows read in place by one tile of columns. A row of a tile is a cache line, and rows are read to their
 /// ends in the order of hardware prefetching, so no other prefetch is needed.
@@ -314,6 +321,7 @@ macro_rules! in_place {
 }
 
 in_place!(bf16_in_place, "tdpbf16ps");
+in_place!(f16_in_place, "tdpfp16ps");
 in_place!(signed_in_place, "tdpbssd");
 in_place!(unsigned_in_place, "tdpbuud");
 
@@ -321,7 +329,7 @@ in_place!(unsigned_in_place, "tdpbuud");
 ///
 /// # Safety
 /// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
-unsafe fn split(
+unsafe fn split_f32(
     groups: usize,
     left: *const u32,
     right: *const u32,
@@ -381,6 +389,85 @@ unsafe fn split(
             "tdpbf16ps tmm3, tmm5, tmm7",
             "add {left}, 4096",
             "add {right}, 6144",
+            "dec {groups}",
+            "jnz 4b",
+            "5:",
+            "tilestored [{sums} + {stride}], tmm0",
+            "tilestored [{sums} + {stride} + 64], tmm1",
+            "tilestored [{below} + {stride}], tmm2",
+            "tilestored [{below} + {stride} + 64], tmm3",
+            adds = in(reg) u32::from(adds),
+            left = inout(reg) left => _,
+            right = inout(reg) right => _,
+            groups = inout(reg) groups => _,
+            ahead = inout(reg) ahead.first => _,
+            step = in(reg) ahead.stride,
+            sums = in(reg) sums,
+            below = in(reg) sums.wrapping_add(16 * stride),
+            row = in(reg) 64usize,
+            stride = in(reg) stride * size_of::<u32>(),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}
+
+/// The micro-kernel of `tdpbf16ps` for planes of bf16 whose sums are f16.
+///
+/// # Safety
+/// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
+unsafe fn split_f16(
+    groups: usize,
+    left: *const u32,
+    right: *const u32,
+    (sums, stride): (*mut u32, usize),
+    adds: bool,
+    ahead: Prefetch,
+) {
+    // SAFETY: the left operand has this many groups of two tiles of 1,024 bytes, the right one of four, as the caller promises, and the
+    // sums are four tiles with rows of this stride. No tile is in use before or after.
+    unsafe {
+        asm!(
+            "test {adds:e}, {adds:e}",
+            "jz 2f",
+            "tileloadd tmm0, [{sums} + {stride}]",
+            "tileloadd tmm1, [{sums} + {stride} + 64]",
+            "tileloadd tmm2, [{below} + {stride}]",
+            "tileloadd tmm3, [{below} + {stride} + 64]",
+            "jmp 3f",
+            "2:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "3:",
+            "test {groups}, {groups}",
+            "jz 5f",
+            "4:",
+            // (first, second) by (first, second).
+            "tileloaddt1 tmm4, [{left} + {row}]",
+            "prefetcht1 [{ahead}]",
+            "tileloadd tmm6, [{right} + {row}]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "prefetcht1 [{ahead} + 64]",
+            "tileloadd tmm7, [{right} + {row} + 1024]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "prefetcht1 [{ahead} + 128]",
+            "tileloaddt1 tmm5, [{left} + {row} + 1024]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "prefetcht1 [{ahead} + 192]",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {ahead}, {step}",
+            // (first, second) by (second, first).
+            "tileloadd tmm6, [{right} + {row} + 2048]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tileloadd tmm7, [{right} + {row} + 3072]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {left}, 2048",
+            "add {right}, 4096",
             "dec {groups}",
             "jnz 4b",
             "5:",

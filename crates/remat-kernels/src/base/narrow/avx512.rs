@@ -36,8 +36,9 @@ pub(super) fn unit(kind: Kind) -> Option<Unit> {
         Kind::Bf16 => (has_pairs, bf16, bf16_in_place, registers_of_pairs),
         Kind::I8 => (has_quadruples, signed, signed_in_place, registers_of_quadruples),
         Kind::U8 => (has_quadruples, unsigned, unsigned_in_place, registers_of_quadruples),
-        // It would take six products of bf16, and the CPU computes two of those in the time of one of f32.
-        Kind::F32 => return None,
+        // It would take six products of bf16, or four, and the CPU computes two of those in the time of one of f32. Its products of f16
+        // are summed in f16.
+        Kind::SplitF32 | Kind::SplitF16 | Kind::F16 => return None,
     };
     let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::avx512) } else { None };
     (has && is_x86_feature_detected!("avx512f")).then_some(Unit {

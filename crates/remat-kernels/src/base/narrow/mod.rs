@@ -1,5 +1,5 @@
-//! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: a word of 32 bits holds several elements, and one
-//! instruction sums their products. Also products of f32, as sums of bf16, where that is faster.
+//! Products of narrow elements, bf16, f16 and bytes, on the units that CPUs have for them: a word of 32 bits holds several elements, and
+//! one instruction sums their products. Also products of f32, and of f16 where no unit multiplies it, as sums of bf16.
 //!
 //! All units take the same packed panels ([`pack`](mod@pack)). A panel has 32 rows of the left operand, or 32 columns of the right one. For
 //! each *group* of 16 words of the contracted axis it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16
@@ -35,7 +35,17 @@
 //! y3)`, `(y1, y2)` and `(y2, y1)`. So each instruction multiplies symmetrically, and swapped operands have the same sums. Results that are
 //! not finite are wrong, since a part of an infinity is NaN; the driver computes them again in f32 (`kernels::matmul::narrow`).
 //!
-//! Without a unit, bf16 are widened to f32 and added in the order of f32 products, so that the bits depend on the CPU.
+//! # f16 as sums of bf16
+//!
+//! An f16 has 11 significant bits and a bf16 8, so an f16 is the sum of two bf16, `x = x1 + x2`, and bf16 has exponents for all parts and
+//! products. A word has both parts of one f16. The right operand has a plane of words `(y1, y2)` and one of `(y2, y1)`, so that swapped
+//! operands have the same sums here too. Nothing is omitted and no product is rounded, so that the bound above holds for a `depth` larger by
+//! one. A matrix unit multiplies bf16 sixteen times as fast as AVX-512 multiplies f32, so four products are faster than one of f32.
+//!
+//! Matrix units of newer CPUs also multiply pairs of f16 (AMX-FP16), with the order of bf16. Their products are exact in f32, and no
+//! subnormal number is lost.
+//!
+//! Without a unit, bf16 and f16 are widened to f32 and added in the order of f32 products, so that the bits depend on the CPU.
 
 // Micro-kernels are functions on pointers.
 #![allow(unsafe_code)]
@@ -50,6 +60,7 @@ mod part;
 #[cfg(test)]
 mod plain;
 mod rate;
+mod split;
 #[cfg(test)]
 mod tests;
 mod transpose;
@@ -57,8 +68,9 @@ mod unit;
 
 pub(crate) use offsets::{MOST_ROWS, MOST_RUNS, RowRuns};
 pub(crate) use pack::{Side, Strided, pack};
-pub(crate) use part::{Part, Split};
+pub(crate) use part::Part;
 use remat_ir::DType;
+pub(crate) use split::{SplitF16, SplitF32};
 pub(crate) use transpose::{Transpose, transpose};
 pub(crate) use unit::{Session, Unit};
 
@@ -82,23 +94,51 @@ pub(crate) type Sums = [u32; PANEL * PANEL];
 pub(crate) enum Kind {
     /// Summed in f32.
     Bf16,
+    /// Summed in f32.
+    F16,
     /// Summed in i32, modulo 2^32.
     I8,
     /// Summed in i32, modulo 2^32.
     U8,
-    /// Computed as sums of bf16 ([`Split`]), summed in f32.
-    F32,
+    /// f32, computed as sums of bf16 ([`SplitF32`]), summed in f32.
+    SplitF32,
+    /// f16, computed as sums of bf16 ([`SplitF16`]), summed in f32.
+    SplitF16,
 }
 
 impl Kind {
-    /// The kind of elements of this dtype, if units multiply them.
-    pub(crate) fn of(dtype: DType) -> Option<Kind> {
+    /// The kinds of elements of this dtype, if units multiply them, the fastest first.
+    pub(crate) fn of(dtype: DType) -> &'static [Kind] {
         match dtype {
-            DType::Bf16 => Some(Kind::Bf16),
-            DType::F32 => Some(Kind::F32),
-            DType::I8 => Some(Kind::I8),
-            DType::U8 => Some(Kind::U8),
-            _ => None,
+            DType::Bf16 => &[Kind::Bf16],
+            DType::F16 => &[Kind::F16, Kind::SplitF16],
+            DType::F32 => &[Kind::SplitF32],
+            DType::I8 => &[Kind::I8],
+            DType::U8 => &[Kind::U8],
+            _ => &[],
+        }
+    }
+
+    /// Elements of a word, and of a row in a group.
+    pub(crate) fn per_word_and_group(self) -> [usize; 2] {
+        match self {
+            Kind::Bf16 | Kind::F16 => [u16::PER_WORD, u16::PER_GROUP],
+            Kind::I8 | Kind::U8 => [u8::PER_WORD, u8::PER_GROUP],
+            Kind::SplitF32 => [SplitF32::PER_WORD, SplitF32::PER_GROUP],
+            Kind::SplitF16 => [SplitF16::PER_WORD, SplitF16::PER_GROUP],
+        }
+    }
+
+    /// The pairs of planes that are multiplied, of the left operand and of the right one, in this order.
+    #[cfg_attr(
+        not(any(test, target_arch = "x86_64")),
+        allow(dead_code, reason = "only CPUs of x86-64 have units so far")
+    )]
+    fn pairs_of_planes(self) -> &'static [[usize; 2]] {
+        match self {
+            Kind::Bf16 | Kind::F16 | Kind::I8 | Kind::U8 => &[[0, 0]],
+            Kind::SplitF32 => &[[0, 0], [1, 1], [1, 2]],
+            Kind::SplitF16 => &[[0, 0], [0, 1]],
         }
     }
 
@@ -108,7 +148,7 @@ impl Kind {
         allow(dead_code, reason = "only CPUs of x86-64 have units so far")
     )]
     fn planes(self) -> [usize; 2] {
-        if self == Kind::F32 { [Side::Left, Side::Right].map(Split::planes) } else { [1, 1] }
+        [0, 1].map(|side| self.pairs_of_planes().iter().map(|pair| pair[side] + 1).max().unwrap_or(1))
     }
 }
 

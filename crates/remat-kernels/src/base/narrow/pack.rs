@@ -108,7 +108,7 @@ impl Panels {
     unsafe fn put_transposed<N: Part>(&self, words: &[[u32; 16]; ROWS], to: *mut u32) {
         // SAFETY: both have the words of a tile.
         unsafe {
-            if N::planes(self.side) == 1 {
+            if !N::IS_SPLIT {
                 return (self.transpose)(words.as_ptr().cast(), to);
             }
             let mut transposed = [[0; 16]; ROWS];

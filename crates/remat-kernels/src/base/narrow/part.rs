@@ -11,6 +11,8 @@ pub(crate) trait Part: Copy + Default + Send + Sync {
     const PER_WORD: usize;
     /// Elements of a row in a group.
     const PER_GROUP: usize = GROUP_BYTES / 4 * Self::PER_WORD;
+    /// Whether the words of planes are parts of the words that are read.
+    const IS_SPLIT: bool = false;
 
     /// The words of a row of a group.
     ///
@@ -88,72 +90,4 @@ impl Part for u8 {
         // SAFETY: as the caller promises.
         unsafe { interleaved::<u8, 4>(from, stride, u32::from) }
     }
-}
-
-/// An f32 that is multiplied as the sum of three bf16: the nearest bf16, the nearest to the remainder, and the rest
-/// ([`Kind::F32`](super::Kind::F32)). The sum is exact.
-///
-/// A word has two of the three. Its products with words of the other operand are two of the nine. The six that count come from two planes
-/// of the left operand and three of the right one.
-#[derive(Clone, Copy, Default)]
-#[repr(transparent)]
-pub(crate) struct Split(f32);
-
-impl Split {
-    /// Views elements as ones to be split.
-    pub(crate) fn all(elements: &[f32]) -> &[Split] {
-        // SAFETY: both types have the same representation.
-        unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), elements.len()) }
-    }
-
-    /// The number.
-    pub(crate) fn number(self) -> f32 {
-        self.0
-    }
-}
-
-impl Part for Split {
-    const PER_WORD: usize = 1;
-
-    #[inline(always)]
-    unsafe fn row(from: *const Split) -> [u32; 16] {
-        // SAFETY: as the caller promises.
-        unsafe { from.cast::<[u32; 16]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn column(from: *const Split, _: isize) -> [u32; 16] {
-        // SAFETY: as the caller promises.
-        unsafe { from.cast::<[u32; 16]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    fn planes(side: Side) -> usize {
-        if side == Side::Left { 2 } else { 3 }
-    }
-
-    #[inline(always)]
-    fn of_planes(words: [u32; 16], side: Side) -> [[u32; 16]; 3] {
-        let mut planes = [[0; 16]; 3];
-        for (i, bits) in words.into_iter().enumerate() {
-            let [first, second, third] = split(f32::from_bits(bits));
-            [planes[0][i], planes[1][i], planes[2][i]] = match side {
-                Side::Left => [third >> 16 | first, second >> 16 | first, 0],
-                Side::Right => [first >> 16 | third, first >> 16 | second, second >> 16 | first],
-            };
-        }
-        planes
-    }
-}
-
-/// The parts of an f32, in the upper halves of words. If the number is not finite, or larger than every bf16, some part is NaN.
-#[inline(always)]
-pub(super) fn split(x: f32) -> [u32; 3] {
-    // As `number::rounding::round_to_bf16`, but a NaN may become any number: then the last part is NaN.
-    let nearest = |x: f32| x.to_bits().wrapping_add(0x7fff + (x.to_bits() >> 16 & 1)) & 0xffff_0000;
-    let first = nearest(x);
-    let rest = x - f32::from_bits(first);
-    let second = nearest(rest);
-    let third = rest - f32::from_bits(second);
-    [first, second, third.to_bits() & 0xffff_0000]
 }

@@ -6,6 +6,8 @@
 
 use std::hint::black_box;
 
+use remat_ir::f16;
+
 use super::offsets::{self, OffsetsKernel};
 use super::unit::Unit;
 use super::{GROUP, GROUP_BYTES, InPlaceKernel, Kind, MicroKernel, Prefetch, TILE};
@@ -16,7 +18,9 @@ pub(super) fn unit(kind: Kind) -> Unit {
         Kind::Bf16 => (bf16, Some(bf16_in_place)),
         Kind::I8 => (signed, Some(signed_in_place)),
         Kind::U8 => (unsigned, Some(unsigned_in_place)),
-        Kind::F32 => (split, None),
+        Kind::F16 => (f16, Some(f16_in_place)),
+        Kind::SplitF32 => (split_f32, None),
+        Kind::SplitF16 => (split_f16, None),
     };
     let at_offsets: Option<OffsetsKernel> = if kind == Kind::Bf16 { Some(offsets::plain) } else { None };
     let planes = kind.planes();
@@ -28,7 +32,7 @@ type Tile = [u32; TILE];
 
 /// A micro-kernel that adds the product of two tiles by this function.
 macro_rules! micro_kernel {
-    ($name:ident, $add:path, $planes:expr) => {
+    ($name:ident, $add:path, $kind:expr) => {
         #[doc = concat!("The micro-kernel of [`", stringify!($add), "`].")]
         ///
         /// # Safety
@@ -51,9 +55,7 @@ macro_rules! micro_kernel {
                         tile.copy_from_slice(sums);
                     }
                 }
-                // The pairs of planes to multiply, and the number of planes in a group of each operand.
-                let planes: &[[usize; 2]] = &$planes;
-                let [l, r] = [0, 1].map(|side| planes.iter().map(|pair| pair[side] + 1).max().unwrap_or(1));
+                let ([l, r], planes) = ($kind.planes(), $kind.pairs_of_planes());
                 for (group, [x, y]) in (0..groups).flat_map(|group| planes.iter().map(move |&pair| (group, pair))) {
                     let (x, y) = ((group * l + x) * GROUP + i * TILE, (group * r + y) * GROUP + j * TILE);
                     // SAFETY: the panels have these tiles.
@@ -72,10 +74,12 @@ macro_rules! micro_kernel {
     };
 }
 
-micro_kernel!(bf16, tdpbf16ps, [[0, 0]]);
-micro_kernel!(signed, tdpbssd, [[0, 0]]);
-micro_kernel!(unsigned, tdpbuud, [[0, 0]]);
-micro_kernel!(split, tdpbf16ps, [[0, 0], [1, 1], [1, 2]]);
+micro_kernel!(bf16, tdpbf16ps, Kind::Bf16);
+micro_kernel!(f16, tdpfp16ps, Kind::F16);
+micro_kernel!(signed, tdpbssd, Kind::I8);
+micro_kernel!(unsigned, tdpbuud, Kind::U8);
+micro_kernel!(split_f32, tdpbf16ps, Kind::SplitF32);
+micro_kernel!(split_f16, tdpbf16ps, Kind::SplitF16);
 
 /// A micro-kernel for rows in place that adds the product of two tiles by this function.
 macro_rules! in_place {
@@ -117,6 +121,7 @@ macro_rules! in_place {
 }
 
 in_place!(bf16_in_place, tdpbf16ps);
+in_place!(f16_in_place, tdpfp16ps);
 in_place!(signed_in_place, tdpbssd);
 in_place!(unsigned_in_place, tdpbuud);
 
@@ -132,7 +137,16 @@ unsafe fn registers(count: usize) -> usize {
 /// and additions. Both sums are added, and the result is added to the old sum. Subnormal numbers, before or after an operation, become
 /// zero. The bits of a NaN are not specified here.
 fn tdpbf16ps(sums: &mut Tile, left: &Tile, right: &Tile) {
-    let (left, right) = (pairs(left), pairs(right));
+    add_pairs(sums, [left, right].map(|tile| pairs(tile, |half| flushed(f32::from_bits(half << 16)))));
+}
+
+/// What `tdpfp16ps` does, as [`tdpbf16ps`], but that it keeps subnormal elements.
+fn tdpfp16ps(sums: &mut Tile, left: &Tile, right: &Tile) {
+    add_pairs(sums, [left, right].map(|tile| pairs(tile, |half| f16::from_bits(half as u16).to_f32())));
+}
+
+/// Adds the products of the pairs of numbers of each word.
+fn add_pairs(sums: &mut Tile, [left, right]: [[[f32; 2]; TILE]; 2]) {
     let mut i = 0;
     while i < TILE {
         let mut of_pair = [0f32; 2];
@@ -148,9 +162,9 @@ fn tdpbf16ps(sums: &mut Tile, left: &Tile, right: &Tile) {
     }
 }
 
-/// The numbers of the pairs of a tile.
-fn pairs(tile: &Tile) -> [[f32; 2]; TILE] {
-    tile.map(|word| [word << 16, word & 0xffff_0000].map(|bits| flushed(f32::from_bits(bits))))
+/// The numbers of the pairs of a tile, whose bits `number` reads.
+fn pairs(tile: &Tile, number: impl Fn(u32) -> f32) -> [[f32; 2]; TILE] {
+    tile.map(|word| [word & 0xffff, word >> 16].map(&number))
 }
 
 /// Zero for a subnormal number.
@@ -158,7 +172,7 @@ fn flushed(x: f32) -> f32 {
     if x > -f32::MIN_POSITIVE && x < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
 }
 
-/// `sum + x * y` of bf16, rounded once. Their product is exact, unless it is too small or too large. Only then the function for fused
+/// `sum + x * y` of bf16 or f16, rounded once. Their product is exact, unless it is too small or too large. Only then the function for fused
 /// operations is needed, which takes long where the CPU has no instruction for it.
 fn add_product(sum: f32, x: f32, y: f32) -> f32 {
     let product = x * y;

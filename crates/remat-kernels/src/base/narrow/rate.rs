@@ -5,34 +5,35 @@
 
 use std::time::Instant;
 
-use super::Unit;
+use super::{Kind, Unit};
 
 /// Repetitions of a measurement, each of some instructions: some ten microseconds with AVX-512, and two hundred with AMX.
 const COUNT: usize = 4000;
 
 impl Unit {
-    /// The peak rate of multiplications and additions of one thread, in billions per second, for elements with one plane and `of_word`
-    /// elements in a word. All operands are in registers.
-    pub(crate) fn rate(self, of_word: usize) -> f64 {
+    /// The peak rate of multiplications and additions of one thread, in billions per second, for elements of the unit's kind. All operands
+    /// are in registers.
+    pub(crate) fn rate(self, kind: Kind) -> f64 {
         let _session = self.session();
         let start = Instant::now();
         // SAFETY: the unit was found, and the tiles of this thread are configured.
         let instructions = unsafe { (self.registers)(COUNT) };
         let seconds = start.elapsed().as_secs_f64();
-        2.0 * (instructions * self.words * of_word) as f64 / seconds / 1e9
+        let [per_word, _] = kind.per_word_and_group();
+        let words = instructions * self.words / kind.pairs_of_planes().len();
+        2.0 * (words * per_word) as f64 / seconds / 1e9
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::narrow::Kind;
 
     #[test]
     fn every_unit_has_a_rate() {
-        for (kind, of_word) in [(Kind::Bf16, 2), (Kind::I8, 4), (Kind::U8, 4)] {
+        for kind in [Kind::Bf16, Kind::F16, Kind::I8, Kind::U8, Kind::SplitF32, Kind::SplitF16] {
             for unit in Unit::all(kind) {
-                let rate = unit.rate(of_word);
+                let rate = unit.rate(kind);
                 assert!(rate > 0.0 && rate.is_finite(), "{kind:?}, {unit:?}: {rate}");
             }
         }

@@ -1,6 +1,6 @@
 //! Tests of packed panels and micro-kernels, against plain sums.
 
-use remat_ir::bf16;
+use remat_ir::{bf16, f16};
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn float(bits: u32) -> u32 {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_matrix_unit_does_what_the_plain_function_does() {
-    for kind in [Kind::Bf16, Kind::F32] {
+    for kind in [Kind::Bf16, Kind::F16, Kind::SplitF32, Kind::SplitF16] {
         the_unit_does_what_the_plain_function_does(kind);
     }
 }
@@ -72,15 +72,22 @@ fn sums_of_exact_products_are_the_same_on_all_units() {
     let mut bits = Bits(2);
     for groups in [0, 1, 2, 5] {
         // Integers whose products and sums are exact.
-        let mut word = || {
-            let [a, b] = [0; 2].map(|_| u32::from(bf16::from_f32((bits.next() % 17) as f32 - 8.0).to_bits()));
-            a | b << 16
-        };
-        let [left, right] = [0; 2].map(|_| (0..groups * GROUP).map(|_| word()).collect::<Vec<u32>>());
-        let before: Sums = std::array::from_fn(|i| (i as f32).to_bits());
-        for before in [None, Some(&before)] {
-            let all = units(Kind::Bf16, groups, &left, &right, before);
-            assert!(all.iter().all(|sums| sums == &all[0]));
+        for (kind, of) in [
+            (Kind::Bf16, (|x| bf16::from_f32(x).to_bits()) as fn(f32) -> u16),
+            (Kind::F16, |x| f16::from_f32(x).to_bits()),
+            (Kind::SplitF16, |x| bf16::from_f32(x).to_bits()),
+        ] {
+            let mut word = || {
+                let [a, b] = [0; 2].map(|_| u32::from(of((bits.next() % 17) as f32 - 8.0)));
+                a | b << 16
+            };
+            let [l, r] = kind.planes();
+            let [left, right] = [l, r].map(|n| (0..groups * n * GROUP).map(|_| word()).collect::<Vec<u32>>());
+            let before: Sums = std::array::from_fn(|i| (i as f32).to_bits());
+            for before in [None, Some(&before)] {
+                let all = units(kind, groups, &left, &right, before);
+                assert!(all.iter().all(|sums| sums == &all[0]), "{kind:?}");
+            }
         }
     }
 }
@@ -111,6 +118,7 @@ fn rows_in_place_have_the_sums_of_packed_ones() {
     let near_one = |bits: u32| bf16::from_f32((bits as f32 / u32::MAX as f32) - 0.5).to_bits();
     for groups in [0, 1, 2, 9] {
         rows_in_place(Kind::Bf16, groups, || near_one(bits.next()));
+        rows_in_place(Kind::F16, groups, || f16::from_f32(bits.next() as f32 / u32::MAX as f32 - 0.5).to_bits());
         for kind in [Kind::I8, Kind::U8] {
             rows_in_place(kind, groups, || bits.next() as u8);
         }
@@ -223,9 +231,9 @@ fn panels_have_room() {
 /// Packs numbers, 40 rows of 50, of each side.
 fn split_panels(x: &[f32], y: &[f32]) -> [Vec<u32>; 2] {
     [(x, Side::Left), (y, Side::Right)].map(|(x, side)| {
-        let len = 4 * GROUP * Split::planes(side);
+        let len = 4 * GROUP * SplitF32::planes(side);
         let mut panels = vec![u32::MAX; 2 * len];
-        pack(Strided { elements: Split::all(x), start: 0, free: 50, contracted: 1 }, 40, 50, side, &mut panels, len);
+        pack(Strided { elements: SplitF32::all(x), start: 0, free: 50, contracted: 1 }, 40, 50, side, &mut panels, len);
         panels
     })
 }
@@ -235,13 +243,52 @@ fn an_f32_is_the_sum_of_its_parts() {
     let mut bits = Bits(4);
     for _ in 0..10_000 {
         let x = f32::from_bits(bits.next() & 0xbfff_ffff | 0x2000_0000);
-        let parts = part::split(x).map(f32::from_bits);
+        let parts = split::split_f32(x).map(f32::from_bits);
         assert_eq!(parts[0] + (parts[1] + parts[2]), x);
         assert!(parts[1].abs() <= x.abs() / 256.0 && parts[2].abs() <= x.abs() / 65536.0, "{x} {parts:?}");
         assert!(parts.iter().all(|x| x.to_bits() & 0xffff == 0));
     }
     for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, f32::from_bits(0x7f80_0001)] {
-        assert!(part::split(x).into_iter().any(|part| f32::from_bits(part).is_nan()), "{x}");
+        assert!(split::split_f32(x).into_iter().any(|part| f32::from_bits(part).is_nan()), "{x}");
+    }
+}
+
+#[test]
+fn an_f16_is_the_sum_of_its_parts() {
+    for bits in 0..=u16::MAX {
+        let (x, parts) = (f16::from_bits(bits).to_f32(), split::split_f16(bits.into()).map(f32::from_bits));
+        assert!(parts.iter().all(|part| part.to_bits() & 0xffff == 0), "{x} {parts:?}");
+        if x.is_nan() {
+            assert!(parts.iter().all(|part| part.is_nan()), "{parts:?}");
+        } else {
+            assert_eq!(parts[0] + parts[1], x);
+            let has_sign_of = |part: &f32| part.is_sign_negative() == x.is_sign_negative();
+            assert!(parts.iter().all(|part| has_sign_of(part) && (*part == 0.0) == (x == 0.0)), "{x} {parts:?}");
+        }
+    }
+}
+
+/// Each element of the left operand by each of the right one, one product for each sum: exact, and infinite or NaN where the product is.
+#[test]
+fn products_of_split_f16_are_those_of_the_numbers() {
+    let special = [0u16, 1, 0x8001, 0x3ff, 0x400, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x8000];
+    let mut bits = Bits(6);
+    let numbers: [u16; PANEL] = std::array::from_fn(|i| special.get(i).copied().unwrap_or_else(|| bits.next() as u16));
+    let [left, right] = [Side::Left, Side::Right].map(|side| {
+        let mut panel = vec![u32::MAX; GROUP * SplitF16::planes(side)];
+        let elements = SplitF16::all(&numbers);
+        let len = panel.len();
+        pack(Strided { elements, start: 0, free: 1, contracted: 1 }, PANEL, 1, side, &mut panel, len);
+        panel
+    });
+    let numbers = numbers.map(|x| f16::from_bits(x).to_f32());
+    for sums in units(Kind::SplitF16, 1, &left, &right, None) {
+        for (i, x) in numbers.iter().enumerate() {
+            for (j, y) in numbers.iter().enumerate() {
+                let (got, product) = (f32::from_bits(sums[i * PANEL + j]), x * y);
+                assert!(got == product || got.is_nan() && product.is_nan(), "{x} * {y}: {got}");
+            }
+        }
     }
 }
 
@@ -251,7 +298,7 @@ fn sums_of_split_numbers_are_closer_than_their_bound() {
     let mut number = || (bits.next() as f32 / u32::MAX as f32 - 0.5) * 2f32.powi((bits.next() % 20) as i32 - 10);
     let [x, y] = [0; 2].map(|_| (0..40 * 50).map(|_| number()).collect::<Vec<f32>>());
     let ([left, right], [right_first, left_second]) = (split_panels(&x, &y), split_panels(&y, &x));
-    for unit in Unit::all(Kind::F32) {
+    for unit in Unit::all(Kind::SplitF32) {
         let multiply = |left: &[u32], right: &[u32]| {
             let mut sums = [0u32; PANEL * PANEL];
             unit.session().multiply(

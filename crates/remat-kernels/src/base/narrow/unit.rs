@@ -56,6 +56,11 @@ pub(crate) struct Session {
 }
 
 impl Unit {
+    /// The fastest unit for elements of one of these kinds, and the kind: the first kind that has a unit.
+    pub(crate) fn of(kinds: &[Kind]) -> Option<(Kind, Unit)> {
+        kinds.iter().find_map(|&kind| Some((kind, Unit::best(kind)?)))
+    }
+
     /// The fastest unit for these elements, if it is faster than widening them.
     pub(crate) fn best(kind: Kind) -> Option<Unit> {
         // Units that may not be used are not looked for, since the system is asked for permission to use some of them.

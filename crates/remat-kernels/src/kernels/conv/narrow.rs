@@ -1,4 +1,4 @@
-//! Convolutions of bf16 and of bytes on the units that CPUs have for them.
+//! Convolutions of bf16, of f16 and of bytes on the units that CPUs have for them.
 //!
 //! Windows and weights are packed into panels like the operands of products ([`narrow`]), windows block by
 //! block. A block with strides is packed from the image; any other is gathered first, as elements, into memory that stays in the
@@ -16,11 +16,11 @@ use super::im2col::{FREE, Operand};
 use super::output::StridedSums;
 use super::phase::{Phase, Products};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Strided, Unit, pack};
+use crate::base::narrow::{GROUP, Kind, PANEL, Part, Side, SplitF16, Strided, Unit, pack};
 use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::narrow::{self, Panels, Sizes, ToPrefetch, UnitBlocking, kind};
+use crate::kernels::matmul::narrow::{self, Panels, Sizes, ToPrefetch, UnitBlocking, kinds};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
@@ -64,19 +64,27 @@ pub(super) struct NarrowBlocking {
 impl Narrow {
     /// The unit for a convolution, where this CPU has one that is worth using.
     pub(super) fn new(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Narrow> {
-        Narrow::of(Unit::best, op, ins, out)
+        Narrow::of(Unit::of, op, ins, out)
     }
 
     /// As [`new`](Narrow::new), on a CPU with these units.
-    fn of(best: impl Fn(Kind) -> Option<Unit>, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Narrow> {
-        let kind = kind(ins.map(|(dtype, _)| dtype), out.dtype).filter(|&kind| kind != Kind::F32)?;
+    fn of(
+        unit_of: impl Fn(&[Kind]) -> Option<(Kind, Unit)>,
+        op: &Conv,
+        ins: [(DType, &Layout); 2],
+        out: &Aval,
+    ) -> Option<Narrow> {
+        let dtypes = ins.map(|(dtype, _)| dtype);
+        if dtypes[0] == DType::F32 {
+            return None;
+        }
         let [groups, weights] = [op.feature_group_count.max(op.batch_group_count), ins[1].1.size()];
         let features = out.shape[op.out_dims.second] / groups;
         let depth = weights / (features * groups).max(1);
         let positions = out.size() / (features * groups).max(1);
         let work = features.saturating_mul(positions).saturating_mul(depth);
         let is_worth = positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
-        let unit = best(kind).filter(|_| is_worth)?;
+        let (kind, unit) = unit_of(kinds(dtypes, out.dtype)).filter(|_| is_worth)?;
         let has_features = features >= LEAST || (features > 0 && groups == 1 && unit.is_matrix_unit());
         has_features.then(|| Narrow::on(unit, Sizes::of(kind), kind, out.dtype))
     }
@@ -136,17 +144,15 @@ impl Multiplier for Narrow {
     }
 
     fn blocking(&self, products: &Products) -> NarrowBlocking {
-        let per_group = match self.kind {
-            Kind::Bf16 => u16::PER_GROUP,
-            _ => u8::PER_GROUP,
-        };
+        let [_, per_group] = self.kind.per_word_and_group();
         let space = GATHERED[0] * GATHERED[1] / size_of::<u32>();
         let Products { batch, groups, shape, windows_first, is_task, .. } = *products;
         let [rows, columns, depth] = shape;
         let (side, features, positions) =
             if windows_first { (Side::Right, columns, rows) } else { (Side::Left, rows, columns) };
         // Panels and groups are padded with zeros, and may take several times the bytes of the weights.
-        let [features, depth_words] = [features.next_multiple_of(PANEL), depth.div_ceil(per_group) * (GROUP_BYTES / 4)];
+        let [features, depth_words] =
+            [features.next_multiple_of(PANEL), depth.div_ceil(per_group) * self.unit.group(side) / PANEL];
         let bytes = [features, depth_words, groups, 4].into_iter().fold(1, usize::saturating_mul);
         let positions = positions.saturating_mul(batch / groups);
         let is_worth = bytes <= MOST_PACKED && positions >= LEAST_PACKED.max(depth / LONG);
@@ -169,7 +175,11 @@ impl Multiplier for Narrow {
         threads: &Threads,
     ) {
         match self.kind {
-            Kind::Bf16 => self.run_as::<u16>(phase, [0, 1].map(|i| ins[i].words()), part, scratch, threads),
+            Kind::Bf16 | Kind::F16 => self.run_as::<u16>(phase, [0, 1].map(|i| ins[i].words()), part, scratch, threads),
+            Kind::SplitF16 => {
+                let elements = [0, 1].map(|i| SplitF16::all(ins[i].words()));
+                self.run_as(phase, elements, part, scratch, threads)
+            }
             _ => self.run_as::<u8>(phase, [0, 1].map(|i| ins[i].words()), part, scratch, threads),
         }
     }
@@ -177,7 +187,8 @@ impl Multiplier for Narrow {
 
 impl<N: Part + Scalar> narrow::Operand for Operand<'_, &[N]> {
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], space: &mut [u32]) {
-        let panel = depth.len().div_ceil(N::PER_GROUP) * GROUP;
+        let group = N::planes(side) * GROUP;
+        let panel = depth.len().div_ceil(N::PER_GROUP) * group;
         if let Some(from) = self.strided(&free, &depth) {
             return pack(from, free.len(), depth.len(), side, to, panel);
         }
@@ -191,7 +202,7 @@ impl<N: Part + Scalar> narrow::Operand for Operand<'_, &[N]> {
                 let [rows, part] = block.map(|range| range.len());
                 let [free, contracted] = strides.map(|stride| stride as isize);
                 let from = Strided { elements: &*gathered, start: 0, free, contracted };
-                let to = &mut to[i * (GATHERED[0] / PANEL) * panel + j * (most / N::PER_GROUP) * GROUP..];
+                let to = &mut to[i * (GATHERED[0] / PANEL) * panel + j * (most / N::PER_GROUP) * group..];
                 pack(from, rows, part, side, to, panel);
             }
         }

@@ -10,7 +10,7 @@ use crate::base::scratch;
 use crate::interface::Source;
 use crate::kernels::conv::im2col::{FREE, Im2col};
 use crate::kernels::conv::narrow::GATHERED;
-use crate::kernels::matmul::narrow::{Operand, kind};
+use crate::kernels::matmul::narrow::{Operand, kinds};
 use crate::kernels::matmul::{Reader, Right as _, even};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
@@ -186,8 +186,10 @@ const GROUPS: usize = 16;
 impl Pairs {
     /// The matrix unit, where this CPU has one for such operands.
     pub(super) fn new(from: [DType; 2], to: DType) -> Option<Pairs> {
-        let kind = kind(from, to).filter(|&kind| kind == Kind::Bf16)?;
-        Some(Pairs::on(Unit::best(kind)?))
+        if !kinds(from, to).contains(&Kind::Bf16) {
+            return None;
+        }
+        Some(Pairs::on(Unit::best(Kind::Bf16)?))
     }
 
     pub(super) fn on(unit: Unit) -> Pairs {

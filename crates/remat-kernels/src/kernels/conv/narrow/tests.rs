@@ -10,27 +10,28 @@ use crate::test_support::{Stream, assert_close, check_by, check_views, plain, wi
 
 /// Compares a convolution on each unit, with small blocks, with the evaluator.
 fn agree(op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
-    agree_in(SMALL, op, dtype, shapes, stream);
+    agree_in(|_| SMALL, op, dtype, shapes, stream);
 }
 
 /// The same, cut into blocks of these sizes.
-fn agree_in(sizes: Sizes, op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
+fn agree_in(sizes: impl Fn(Kind) -> Sizes, op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
     let ins = [0, 1].map(|i| Aval::new(dtype, shapes[i].iter().copied()));
     let Ok(outs) = op.infer(&ins) else { return };
-    let kind = kind([dtype; 2], outs[0].dtype).expect("narrow elements");
-    let array = |i: usize| match kind {
-        Kind::Bf16 => plain(dtype, shapes[i], 1 + i as u64),
-        _ => wild(dtype, shapes[i], 1 + i as u64),
+    let kinds = kinds([dtype; 2], outs[0].dtype);
+    assert!(!kinds.is_empty(), "narrow elements");
+    let array = |i: usize| {
+        if dtype.is_float() { plain(dtype, shapes[i], 1 + i as u64) } else { wild(dtype, shapes[i], 1 + i as u64) }
     };
     let (arrays, prim): ([Array; 2], _) = ([array(0), array(1)], Op::from(op.clone()));
     let tolerance = match outs[0].dtype {
         DType::Bf16 => 1e-2,
+        DType::F16 => 2e-3,
         DType::F32 => 1e-4,
         _ => 0.0,
     };
-    for unit in Unit::all(kind) {
+    for (kind, unit) in kinds.iter().flat_map(|&kind| Unit::all(kind).into_iter().map(move |unit| (kind, unit))) {
         let build = |ins: [(DType, &Layout); 2]| -> Box<dyn crate::interface::Kernel> {
-            let narrow = Narrow::on(unit, sizes, kind, outs[0].dtype);
+            let narrow = Narrow::on(unit, sizes(kind), kind, outs[0].dtype);
             Box::new(ConvKernel::new(narrow, op, ins, &outs[0]))
         };
         let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
@@ -41,12 +42,14 @@ fn agree_in(sizes: Sizes, op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream
 }
 
 /// The dtypes of operands and results.
-const DTYPES: [(DType, DType); 5] = [
+const DTYPES: [(DType, DType); 7] = [
     (DType::Bf16, DType::Bf16),
     (DType::Bf16, DType::F32),
     (DType::I8, DType::I32),
     (DType::U8, DType::U8),
     (DType::I8, DType::I16),
+    (DType::F16, DType::F16),
+    (DType::F16, DType::F32),
 ];
 
 #[test]
@@ -62,7 +65,7 @@ fn convolutions_of_any_kind_agree_with_the_evaluator() {
 #[test]
 fn convolutions_that_are_cut_agree_with_the_evaluator() {
     let mut stream = Stream::new(22);
-    for (from, to) in [DTYPES[0], DTYPES[2]] {
+    for (from, to) in [DTYPES[0], DTYPES[2], DTYPES[6]] {
         // Features or space first, forward, and as the gradients of the image and of the weights.
         for [image, weights] in [[[0, 1, 2, 3], [0, 1, 2, 3]], [[0, 3, 1, 2], [3, 2, 0, 1]]] {
             let placed = |dims: [usize; 4], sizes: [usize; 4]| {
@@ -96,7 +99,7 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
 #[test]
 fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
     let mut stream = Stream::new(23);
-    for (from, to) in [DTYPES[0], DTYPES[3]] {
+    for (from, to) in [DTYPES[0], DTYPES[3], DTYPES[5]] {
         let op = of_rank(2, to);
         agree(&op, from, [&[2, 40, 9, 16], &[33, 40, 1, 1]], &mut stream);
         let groups = Conv { feature_group_count: 3, ..op.clone() };
@@ -116,11 +119,10 @@ fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
 #[test]
 fn windows_that_are_gathered_in_pieces_agree_with_the_evaluator() {
     let mut stream = Stream::new(29);
-    for (from, to) in [DTYPES[0], DTYPES[3]] {
+    for (from, to) in [DTYPES[0], DTYPES[3], DTYPES[5]] {
         let padded = Conv { padding: vec![(1, 1); 2], ..of_rank(2, to) };
-        let kind = kind([from; 2], to).expect("narrow elements");
-        agree_in(Sizes::of(kind), &padded, from, [&[1, 70, 12, 12], &[160, 70, 3, 3]], &mut stream);
-        agree_in(Sizes::of(kind), &padded, from, [&[1, 70, 18, 18], &[160, 70, 3, 3]], &mut stream);
+        agree_in(Sizes::of, &padded, from, [&[1, 70, 12, 12], &[160, 70, 3, 3]], &mut stream);
+        agree_in(Sizes::of, &padded, from, [&[1, 70, 18, 18], &[160, 70, 3, 3]], &mut stream);
     }
 }
 
@@ -165,7 +167,7 @@ fn is_widened_with(unit: Unit) {
         let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
         let ins = [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])];
         assert!(Narrow::of(|_| None, &op, ins, out).is_none());
-        Narrow::of(|_| Some(unit), &op, ins, out).is_some()
+        Narrow::of(|_| Some((Kind::Bf16, unit)), &op, ins, out).is_some()
     };
     assert!(taken([2, 16, 20, 20], [16, 16, 3, 3], 1));
     assert!(taken([2, 32, 20, 20], [32, 16, 3, 3], 2));

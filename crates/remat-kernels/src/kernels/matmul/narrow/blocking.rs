@@ -39,12 +39,15 @@ pub(in crate::kernels) struct Sizes {
 
 impl Sizes {
     /// The sizes for products of elements of this kind. The panels of a part take 32 KiB, or 24 KiB for a right operand of split f32; the
-    /// packed rows of a block take 512 KiB, or 256 KiB. (Blocks of 256 rows took up to 15 % longer, and parts of 32 groups took longer:
+    /// packed rows of a block take 512 KiB, or 256 KiB where elements are split. (Blocks of 256 rows took up to 15 % longer, and parts of 32 groups took longer:
     /// docs/EXPERIMENTS.md, "bf16 blocks on the matrix unit".)
     pub(in crate::kernels) fn of(kind: Kind) -> Sizes {
         match kind {
-            Kind::F32 => Sizes { part: 4, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },
-            _ => Sizes { part: 16, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 23 },
+            Kind::SplitF32 => Sizes { part: 4, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },
+            Kind::SplitF16 => Sizes { part: 8, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },
+            Kind::Bf16 | Kind::F16 | Kind::I8 | Kind::U8 => {
+                Sizes { part: 16, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 23 }
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Products of bf16, of bytes, and of f32 as sums of bf16, on the CPU's units for them.
+//! Products of bf16, of f16, of bytes, and of f32 as sums of bf16, on the CPU's units for them.
 //!
 //! For the source and the bounds of the sums, see [`narrow`](crate::base::narrow).
 
@@ -20,7 +20,7 @@ use remat_ir::{Aval, DType, DotGeneral};
 use super::Dot;
 use super::matrix::run;
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Split, Strided, Sums, Unit, pack};
+use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, SplitF16, SplitF32, Strided, Sums, Unit, pack};
 use crate::base::pieces::pieces;
 use crate::base::precision::{Precision, matmul_precision};
 use crate::base::scratch;
@@ -38,28 +38,29 @@ use thin::ThinKernel;
 /// Fewest multiplications for which packing panels of 32 rows and columns is worth it.
 const WORTH: usize = 1 << 12;
 
-/// The same for bf16, which would otherwise be widened and multiplied as small matrices ([`small`](super::small)).
+/// The same for bf16 and f16, which would otherwise be widened and multiplied as small matrices ([`small`](super::small)).
 const WIDENED_WORTH: usize = 1 << 15;
 
 /// Multiplications of whole panels of bytes for each one of a product, from which on bytes are rather widened and multiplied as small
 /// matrices.
 const PADDED: usize = 4;
 
-/// Fewest multiplications for which splitting f32 is worth it.
+/// Fewest multiplications for which splitting f32 or f16 is worth it.
 const SPLIT_WORTH: usize = 1 << 18;
 
-/// The kernel of a product of narrow elements, where this CPU has a unit for them that is worth using. It takes bf16 with results in bf16
-/// or f32, and bytes with results of at most 32 bits, whose sums modulo 2^32 are those modulo 2^64.
+/// The kernel of a product of narrow elements, where this CPU has a unit for them that is worth using. It takes bf16 and
+/// f16 with results of their dtype or f32, and bytes with results of at most 32 bits, whose sums modulo 2^32 are those modulo 2^64.
 pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Box<dyn Kernel>> {
-    let kind = kind(ins.map(|(dtype, _)| dtype), out.dtype)?;
-    let unit = Unit::best(kind)?;
+    let (kind, unit) = Unit::of(kinds(ins.map(|(dtype, _)| dtype), out.dtype))?;
     let dot = Dot::new(op, ins, out);
     let work = dot.rows.saturating_mul(dot.columns).saturating_mul(dot.depth);
     let is_worth = match kind {
         // Fewer rows than a tile has are multiplied faster as f32.
-        Kind::F32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
-        Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
-        Kind::Bf16 if !dot.is_thin() => work >= WIDENED_WORTH,
+        Kind::SplitF32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
+        Kind::SplitF32 | Kind::SplitF16 => {
+            dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH
+        }
+        Kind::Bf16 | Kind::F16 if !dot.is_thin() => work >= WIDENED_WORTH,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => work >= WORTH && padded(&dot) < work.saturating_mul(PADDED),
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };
@@ -79,15 +80,13 @@ fn padded(dot: &Dot<f32>) -> usize {
     rows.saturating_mul(columns).saturating_mul(depth)
 }
 
-/// The kind of the elements of products with such results.
-pub(in crate::kernels) fn kind(from: [DType; 2], to: DType) -> Option<Kind> {
-    let kind = Kind::of(from[0]).filter(|_| from[0] == from[1])?;
-    let fits = match kind {
-        Kind::Bf16 => matches!(to, DType::Bf16 | DType::F32),
-        Kind::I8 | Kind::U8 => is_modular(to),
-        Kind::F32 => to == DType::F32,
+/// The kinds of the elements of products with such results, the fastest first; none if units do not compute them.
+pub(in crate::kernels) fn kinds(from: [DType; 2], to: DType) -> &'static [Kind] {
+    let fits = match from[0] {
+        DType::I8 | DType::U8 => is_modular(to),
+        dtype => to == dtype || to == DType::F32,
     };
-    fits.then_some(kind)
+    if fits && from[0] == from[1] { Kind::of(from[0]) } else { &[] }
 }
 
 /// Whether a dtype is of integers of at most 32 bits.
@@ -104,11 +103,7 @@ struct NarrowKernel {
 
 impl NarrowKernel {
     fn new(sizes: Sizes, unit: Unit, kind: Kind, dot: Dot<f32>) -> NarrowKernel {
-        let per_group = match kind {
-            Kind::Bf16 => u16::PER_GROUP,
-            Kind::I8 | Kind::U8 => u8::PER_GROUP,
-            Kind::F32 => Split::PER_GROUP,
-        };
+        let [_, per_group] = kind.per_word_and_group();
         let blocking = UnitBlocking::new(sizes, unit, dot.batch.len(), [dot.rows, dot.columns, dot.depth], per_group);
         NarrowKernel { kind, dot, blocking }
     }
@@ -147,12 +142,18 @@ impl Kernel for NarrowKernel {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let (out, scratch) = (&mut outs[0], scratch::of(scratch));
         match self.kind {
-            Kind::Bf16 => self.run_as::<u16>([0, 1].map(|i| ins[i].words()), out, scratch, threads, |_, _, _| {}),
+            Kind::Bf16 | Kind::F16 => {
+                self.run_as::<u16>([0, 1].map(|i| ins[i].words()), out, scratch, threads, |_, _, _| {})
+            }
             Kind::I8 | Kind::U8 => {
                 self.run_as::<u8>([0, 1].map(|i| ins[i].words()), out, scratch, threads, |_, _, _| {})
             }
-            Kind::F32 => {
-                let elements = [0, 1].map(|i| Split::all(ins[i].slice::<f32>()));
+            Kind::SplitF16 => {
+                let elements = [0, 1].map(|i| SplitF16::all(ins[i].words()));
+                self.run_as(elements, out, scratch, threads, |_, _, _| {})
+            }
+            Kind::SplitF32 => {
+                let elements = [0, 1].map(|i| SplitF32::all(ins[i].slice::<f32>()));
                 self.run_as(elements, out, scratch, threads, |sides, at, sums| {
                     compute_special(sides, self.dot.depth, at, sums);
                 });

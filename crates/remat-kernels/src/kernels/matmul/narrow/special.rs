@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::Matrix;
-use crate::base::narrow::{PANEL, Split, Sums};
+use crate::base::narrow::{PANEL, SplitF32, Sums};
 use crate::base::pieces::pieces;
 use crate::base::product::{Left, Out, Right, product};
 use crate::simd::multiversion;
@@ -17,7 +17,7 @@ const CHUNK: usize = 64;
 /// Computes those sums of some rows and columns that are not finite again, each of `depth` products: part after part of the contracted
 /// axis, position by position.
 pub(super) fn compute_special(
-    [left, right]: [Matrix<'_, Split>; 2],
+    [left, right]: [Matrix<'_, SplitF32>; 2],
     depth: usize,
     [rows, columns]: [Range<usize>; 2],
     sums: &mut Sums,

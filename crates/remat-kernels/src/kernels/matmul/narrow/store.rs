@@ -3,7 +3,7 @@
 // Results are written through pointers, since the tasks' results interleave.
 #![allow(unsafe_code)]
 
-use remat_ir::{DType, bf16};
+use remat_ir::{DType, bf16, f16};
 
 use crate::base::narrow::PANEL;
 use crate::number::Number;
@@ -28,6 +28,7 @@ pub(in crate::kernels) unsafe fn write_sums(
     unsafe {
         match (dtype, dtype.size()) {
             (DType::Bf16, _) => store::<bf16>(level)(sums, size, to.cast(), strides),
+            (DType::F16, _) => store::<f16>(level)(sums, size, to.cast(), strides),
             (_, 1) => store::<u8>(level)(sums, size, to.cast(), strides),
             (_, 2) => store::<u16>(level)(sums, size, to.cast(), strides),
             _ => store::<u32>(level)(sums, size, to.cast(), strides),
@@ -41,12 +42,18 @@ trait Stored: Copy {
     fn of(sum: u32) -> Self;
 }
 
-impl Stored for bf16 {
-    #[inline(always)]
-    fn of(sum: u32) -> bf16 {
-        bf16::narrow(f32::from_bits(sum))
-    }
+macro_rules! rounded {
+    ($($type:ty)*) => { $(
+        impl Stored for $type {
+            #[inline(always)]
+            fn of(sum: u32) -> $type {
+                <$type>::narrow(f32::from_bits(sum))
+            }
+        }
+    )* };
 }
+
+rounded!(bf16 f16);
 
 macro_rules! low_bits {
     ($($type:ty)*) => { $(

@@ -37,14 +37,10 @@ pub(super) struct ThinKernel {
     out: DType,
 }
 
-/// Elements of a group.
-fn per_group(kind: Kind) -> usize {
-    if kind == Kind::Bf16 { u16::PER_GROUP } else { u8::PER_GROUP }
-}
-
 /// Words of a packed thin operand.
 fn panel(kind: Kind, depth: usize) -> usize {
-    depth.div_ceil(per_group(kind)) * GROUP
+    let [_, per_group] = kind.per_word_and_group();
+    depth.div_ceil(per_group) * GROUP
 }
 
 impl ThinKernel {
@@ -54,7 +50,7 @@ impl ThinKernel {
         let matrix = if dot.rows < dot.columns { &dot.right } else { &dot.left };
         let is_uniform = matrix.free.outer.len() == 1 && matrix.contracted.outer.len() == 1;
         let is_read = is_uniform && matrix.contracted.stride[0] == 1 && matrix.free.stride[0] >= 0;
-        let is_thin = (1..=ROWS).contains(&rows) && columns >= PANEL && dot.depth >= per_group(kind);
+        let is_thin = (1..=ROWS).contains(&rows) && columns >= PANEL && dot.depth >= kind.per_word_and_group()[1];
         is_read && is_thin && panel(kind, dot.depth) <= PACKED && unit.reads_in_place()
     }
 
@@ -153,7 +149,7 @@ impl Kernel for ThinKernel {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let (out, scratch) = (&mut outs[0], scratch::of(scratch));
         match self.kind {
-            Kind::Bf16 => self.run_as::<u16>([0, 1].map(|i| ins[i].words()), out, scratch, threads),
+            Kind::Bf16 | Kind::F16 => self.run_as::<u16>([0, 1].map(|i| ins[i].words()), out, scratch, threads),
             _ => self.run_as::<u8>([0, 1].map(|i| ins[i].words()), out, scratch, threads),
         }
     }

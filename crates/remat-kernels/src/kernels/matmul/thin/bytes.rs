@@ -14,7 +14,7 @@ use remat_ir::DType;
 
 use super::super::Operands;
 use super::super::element::Writer;
-use super::super::narrow::kind;
+use super::super::narrow::kinds;
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
@@ -63,7 +63,7 @@ impl BytesKernel {
         let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
             && matrix.contracted.stride[0] == 1
             && matrix.free.stride[0] >= 0;
-        has_instruction() && kind(dtypes, out).is_some() && operands.rows == 1 && is_large && is_regular
+        has_instruction() && !kinds(dtypes, out).is_empty() && operands.rows == 1 && is_large && is_regular
     }
 
     pub(super) fn new(operands: Operands<f32>, out: DType) -> BytesKernel {
