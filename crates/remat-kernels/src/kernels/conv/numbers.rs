@@ -32,6 +32,11 @@ impl<A: Accumulator> NumbersBlocking<A> {
     fn packed(&self) -> usize {
         self.packed_groups * self.blocking.packed_left()
     }
+
+    /// The same for this many threads.
+    fn for_threads(&self, threads: usize) -> NumbersBlocking<A> {
+        NumbersBlocking { blocking: self.blocking.for_threads(threads), ..*self }
+    }
 }
 
 /// Most elements of weights that are packed once, so that they fit the second-level cache, or a part of the last-level cache.
@@ -71,6 +76,7 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
     }
 
     fn scratch(&self, blocking: &NumbersBlocking<A>, threads: usize) -> usize {
+        let blocking = blocking.for_threads(threads);
         scratch::bytes::<A>(blocking.packed()) + blocking.blocking.scratch(threads)
     }
 
@@ -82,7 +88,8 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
         scratch: &mut [u8],
         threads: &Threads,
     ) {
-        let NumbersBlocking { blocking, packed_groups } = &phase.blocking;
+        let all = phase.blocking.for_threads(threads.count());
+        let NumbersBlocking { blocking, packed_groups } = &all;
         let (windows, weights) = (self.readers[0].of(ins[0]), self.readers[1].of(ins[1]));
         let part = |i: usize| {
             let ([of_windows, of_weights], out) = part(i);
@@ -101,7 +108,7 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
                 (weights, windows, StridedOutput { out, writer, rows, columns })
             });
         }
-        let (packed, scratch) = scratch::take::<A>(scratch, phase.blocking.packed());
+        let (packed, scratch) = scratch::take::<A>(scratch, all.packed());
         for (group, to) in packed.chunks_exact_mut(blocking.packed_left()).enumerate() {
             let weights = part(group * phase.images).1;
             blocking.pack_left(to, threads, |rows, depth, width, to| weights.pack_panel(rows, depth, width, to));

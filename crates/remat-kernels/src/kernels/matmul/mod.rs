@@ -229,14 +229,14 @@ impl<F: Accumulator> Operands<F> {
 
 impl<A: Accumulator> Kernel for MatrixKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
-        self.blocking.scratch(threads)
+        self.blocking.for_threads(threads).scratch(threads)
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let dot = &self.dot;
         let all = DisjointMut::bytes(&mut outs[0]);
         let bytes = dot.rows * dot.columns * self.writer.dtype.size();
-        self.blocking.run(scratch, threads, |i| {
+        self.blocking.for_threads(threads.count()).run(scratch, threads, |i| {
             let [l, r] = dot.batch.offsets(i);
             let out = Dense { out: all.skip(i * bytes), writer: &self.writer, columns: dot.columns };
             (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)

@@ -55,6 +55,18 @@ const SHARED_ROWS: usize = 96;
 /// Fewest blocks of such a strip.
 const SHARED_BLOCKS: usize = 8;
 
+/// The number of threads for which [`Blocking::new`] chooses blocks that share strips. More threads get smaller ones.
+const FEW_THREADS: usize = 4;
+
+/// Fewest rows and columns of the smaller blocks: two panels of rows, for which a panel of the right operand is read, and four panels of
+/// columns, for which a left block is packed.
+const SMALLEST_BLOCK: [usize; 2] = [24, 128];
+
+/// What a block costs besides its multiplications, for each of its rows and columns at a position of the contracted axis, in the
+/// multiplications that a core with two vectors of 16 lanes does meanwhile: half a cycle to pack an element of the left operand, and a
+/// quarter to bring one of the right operand into the second-level cache.
+const COSTS: [usize; 2] = [16, 8];
+
 /// Fewest multiplications of a task: some ten microseconds of a thread with AVX-512, so that handing it out costs little in comparison.
 const TASK: usize = 1 << 20;
 
@@ -160,6 +172,37 @@ impl<A: Accumulator> Blocking<A> {
         }
     }
 
+    /// The same products for this many threads. Where blocks share strips, many threads get smaller blocks, so that all have some: those of
+    /// which the threads together finish first, if each thread computes as many blocks as any other. The sums are the same.
+    pub(in crate::kernels) fn for_threads(&self, threads: usize) -> Blocking<A> {
+        let is_cut = self.together.is_none() && threads > FEW_THREADS;
+        let blocks = [self.block_rows, self.block_columns];
+        let [block_rows, block_columns] = if is_cut { self.smaller_blocks(blocks, threads) } else { blocks };
+        Blocking { block_rows, block_columns, ..*self }
+    }
+
+    /// Rows and columns of blocks that share strips: those of few threads, or smaller ones.
+    fn smaller_blocks(&self, of_few: [usize; 2], threads: usize) -> [usize; 2] {
+        let size = [self.rows, self.strip_columns.min(self.columns)];
+        let count = |block: [usize; 2]| [0, 1].map(|i| size[i].div_ceil(block[i]).max(1));
+        let cost = |&block: &[usize; 2]| {
+            let [down, across] = count(block);
+            let of_block = block[0] * block[1] + COSTS[0] * block[0] + COSTS[1] * block[1];
+            (down * across).div_ceil(threads) * of_block
+        };
+        let least = count(of_few);
+        let most = [0, 1].map(|i| least[i].max(size[i] / SMALLEST_BLOCK[i]));
+        let smaller = [1, 2, 4, 8].into_iter().flat_map(|cuts| {
+            let across = (least[1] * cuts).min(most[1]);
+            // Each thread has one block, or two, three or four.
+            (1..=4).map(move |of_thread| {
+                let down = (of_thread * threads / across).clamp(least[0], most[0]);
+                [size[0].div_ceil(down), even(size[1], size[1].div_ceil(across), self.kernel.columns)]
+            })
+        });
+        std::iter::once(of_few).chain(smaller).min_by_key(cost).unwrap_or(of_few)
+    }
+
     /// Bytes of scratch memory for a run on `threads` threads, a multiple of 64.
     pub(in crate::kernels) fn scratch(&self, threads: usize) -> usize {
         let strip = scratch::bytes::<A>(self.strip_len());
@@ -239,6 +282,29 @@ mod tests {
             // A panel of 128 bytes for each position.
             let bytes = [rows * PART * element, 128 * PART];
             assert_eq!(fits_with_next(cache, bytes), fetches, "{kibibytes} KiB, {element} bytes");
+        }
+    }
+
+    /// The products of the reference step on many threads: how much of the time of all threads the blocks take, if each takes as long as
+    /// any other.
+    #[test]
+    fn many_threads_have_blocks_to_compute() {
+        let kernel = f32::micro_kernel(crate::simd::Level::best());
+        for shape in [[2048, 512, 512], [2048, 2048, 512], [512, 512, 2048], [512, 2048, 2048], [2048, 512, 8192]] {
+            let blocking = Blocking::new(kernel, 1, shape, true);
+            for threads in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64] {
+                let Blocking { block_rows, block_columns, strip_columns, .. } = blocking.for_threads(threads);
+                if threads <= FEW_THREADS {
+                    assert_eq!([block_rows, block_columns], [blocking.block_rows, blocking.block_columns]);
+                }
+                let blocks = shape[0].div_ceil(block_rows) * strip_columns.div_ceil(block_columns);
+                let of_threads = blocks.div_ceil(threads) * threads * block_rows * block_columns;
+                let share = (shape[0] * strip_columns) as f64 / of_threads as f64;
+                assert!(
+                    share > 0.8,
+                    "{share} of {threads} threads compute {shape:?} by {block_rows} x {block_columns}"
+                );
+            }
         }
     }
 }
