@@ -44,6 +44,8 @@
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod offsets;
 mod pack;
 mod part;
@@ -104,8 +106,8 @@ impl Kind {
 
     /// The number of planes of a group, of the left operand and of the right one.
     #[cfg_attr(
-        not(any(test, target_arch = "x86_64")),
-        allow(dead_code, reason = "only CPUs of x86-64 have units so far")
+        not(any(test, target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "only these architectures have units")
     )]
     fn planes(self) -> [usize; 2] {
         if self == Kind::F32 { [Side::Left, Side::Right].map(Split::planes) } else { [1, 1] }
