@@ -18,6 +18,12 @@
 //! - The matrix unit sums the 16 products of first elements of the pairs of a group, and those of second ones, adds the two, and
 //!   adds that to the sums of the groups before.
 //! - AVX-512 adds the products of all pairs one after the other, the second element of a pair before the first.
+//! - NEON (`bfdot`) sums the two products of a pair and adds that to the sum, pair by pair. Both roundings are *to odd*: an inexact result
+//!   becomes the one of its two neighbours whose last bit is one, and so is off by up to `2 u` of itself, instead of `u`. But there are
+//!   half as many roundings: a term is in that of its pair and in those of the later pairs, `depth / 2` in all, since the first pair is
+//!   added to zero. Together they are at most `(1 + 2 u)^(depth / 2) - 1`, which is the bound above, larger by a factor of at most
+//!   `1 + depth * u`. Source: Arm, "Arm architecture reference manual for A-profile architecture", `BFDotAdd`, which rounds in another way
+//!   only where a process sets `FPCR.EBF`.
 //!
 //! # f32 as sums of bf16
 //!
