@@ -241,7 +241,7 @@ fn a_wrong_environment_is_an_error_at_once() {
         (
             "REMAT_MAX_CPU_ISA",
             "avx",
-            "compile: REMAT_MAX_CPU_ISA is 'avx' and must be `baseline`, `avx2`, `avx512` or `amx`",
+            "compile: REMAT_MAX_CPU_ISA is 'avx' and must be `baseline`, `avx2`, `avx512`, `amx` or `neon-dot`",
         ),
         ("REMAT_THREADS", "abc", "threads: REMAT_THREADS must be a number of threads"),
         ("REMAT_THREADS", "18446744073709551615", "threads: "),

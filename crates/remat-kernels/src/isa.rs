@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use remat_ir::{Error, ErrorKind, Result};
 
-/// Instruction sets of CPUs, each with those before it. A CPU uses the largest of them that it has.
+/// Instruction sets of CPUs, each with those of its architecture before it. A CPU uses the largest of them that it has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Isa {
     /// What every CPU of the architecture has: SSE2 on x86-64, NEON on AArch64.
@@ -17,20 +17,27 @@ pub enum Isa {
     Avx512,
     /// x86-64 with the matrix unit AMX.
     Amx,
+    /// AArch64 with its dot products of bytes, and with those of bf16 where there are such.
+    NeonDot,
 }
 
 impl Isa {
     /// All of them by their names, which are those of the variable.
-    const NAMES: [(&str, Isa); 4] =
-        [("baseline", Isa::Baseline), ("avx2", Isa::Avx2), ("avx512", Isa::Avx512), ("amx", Isa::Amx)];
+    const NAMES: [(&str, Isa); 5] = [
+        ("baseline", Isa::Baseline),
+        ("avx2", Isa::Avx2),
+        ("avx512", Isa::Avx512),
+        ("amx", Isa::Amx),
+        ("neon-dot", Isa::NeonDot),
+    ];
 }
 
 /// The environment variable that selects it.
 const VARIABLE: &str = "REMAT_MAX_CPU_ISA";
 
-/// The largest instruction set that kernels may use: that of `REMAT_MAX_CPU_ISA` (`baseline`, `avx2`, `avx512` or `amx`), or else all that
-/// the CPU has. A larger one than the CPU has changes nothing. The variable is read once. oneDNN has one of this kind,
-/// `ONEDNN_MAX_CPU_ISA`.
+/// The largest instruction set that kernels may use: that of `REMAT_MAX_CPU_ISA` (`baseline`, `avx2`, `avx512`, `amx` or `neon-dot`), or
+/// else all that the CPU has. A larger one than the CPU has changes nothing; on AArch64 those of x86-64 allow the baseline alone. The
+/// variable is read once. oneDNN has one of this kind, `ONEDNN_MAX_CPU_ISA`.
 ///
 /// # Errors
 /// If the variable has another value.
@@ -53,11 +60,12 @@ pub(crate) fn allows(isa: Isa) -> bool {
 fn parsed(text: Option<&OsStr>) -> Result<Isa> {
     let text = text.unwrap_or_default().to_string_lossy();
     if text.is_empty() {
-        return Ok(Isa::Amx);
+        // The last one: all are allowed.
+        return Ok(Isa::NeonDot);
     }
     let found = Isa::NAMES.into_iter().find(|(name, _)| *name == text);
     found.map(|(_, isa)| isa).ok_or_else(|| {
-        let names = "`baseline`, `avx2`, `avx512` or `amx`";
+        let names = "`baseline`, `avx2`, `avx512`, `amx` or `neon-dot`";
         Error::new(ErrorKind::Argument, "compile", format!("{VARIABLE} is '{text}' and must be {names}"))
     })
 }
@@ -67,14 +75,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_names_are_known() {
+    fn five_names_are_known() {
         let of = |text: &str| parsed(Some(OsStr::new(text))).map_err(|error| error.to_string());
-        assert_eq!(parsed(None).map_err(|error| error.to_string()), Ok(Isa::Amx));
-        assert_eq!(of(""), Ok(Isa::Amx));
+        assert_eq!(parsed(None).map_err(|error| error.to_string()), Ok(Isa::NeonDot));
+        assert_eq!(of(""), Ok(Isa::NeonDot));
+        assert!(Isa::NAMES.into_iter().all(|(_, isa)| isa <= Isa::NeonDot));
         for (name, isa) in Isa::NAMES {
             assert_eq!(of(name), Ok(isa));
         }
-        let expected = "compile: REMAT_MAX_CPU_ISA is 'AVX2' and must be `baseline`, `avx2`, `avx512` or `amx`";
+        let expected =
+            "compile: REMAT_MAX_CPU_ISA is 'AVX2' and must be `baseline`, `avx2`, `avx512`, `amx` or `neon-dot`";
         assert_eq!(of("AVX2"), Err(expected.to_string()));
     }
 }

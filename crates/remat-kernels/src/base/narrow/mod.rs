@@ -18,6 +18,12 @@
 //! - The matrix unit sums the 16 products of first elements of the pairs of a group, and those of second ones, adds the two, and
 //!   adds that to the sums of the groups before.
 //! - AVX-512 adds the products of all pairs one after the other, the second element of a pair before the first.
+//! - NEON (`bfdot`) sums the two products of a pair and adds that to the sum, pair by pair. Both roundings are *to odd*: an inexact result
+//!   becomes the one of its two neighbours whose last bit is one, and so is off by up to `2 u` of itself, instead of `u`. But there are
+//!   half as many roundings: a term is in that of its pair and in those of the later pairs, `depth / 2` in all, since the first pair is
+//!   added to zero. Together they are at most `(1 + 2 u)^(depth / 2) - 1`, which is the bound above, larger by a factor of at most
+//!   `1 + depth * u`. Source: Arm, "Arm architecture reference manual for A-profile architecture", `BFDotAdd`, which rounds in another way
+//!   only where a process sets `FPCR.EBF`.
 //!
 //! # f32 as sums of bf16
 //!
@@ -54,6 +60,8 @@
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod offsets;
 mod pack;
 mod part;
@@ -144,8 +152,8 @@ impl Kind {
 
     /// The number of planes of a group, of the left operand and of the right one.
     #[cfg_attr(
-        not(any(test, target_arch = "x86_64")),
-        allow(dead_code, reason = "only CPUs of x86-64 have units so far")
+        not(any(test, target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "only these architectures have units")
     )]
     fn planes(self) -> [usize; 2] {
         [0, 1].map(|side| self.pairs_of_planes().iter().map(|pair| pair[side] + 1).max().unwrap_or(1))

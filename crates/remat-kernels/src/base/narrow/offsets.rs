@@ -2,16 +2,20 @@
 //!
 //! A row of a tile broadcasts one word of the left operand to all columns of a panel. So the word may be anywhere, and no lane is lost to
 //! rows that are too short for a vector. A tile has up to [`MOST_ROWS`] rows, in runs of neighbours, with two vectors of sums for each
-//! row: as many as the registers of AVX-512 hold.
+//! row: as many as the registers of AVX-512 hold. Those of NEON hold the sums of four rows and 16 columns.
 
 // Micro-kernels are functions on pointers.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::aarch64::*;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-#[cfg(any(test, target_arch = "x86_64"))]
+#[cfg(any(test, target_arch = "x86_64", target_arch = "aarch64"))]
 use super::PANEL;
+#[cfg(target_arch = "aarch64")]
+use super::neon::{LANES, bfdot};
 
 /// Most rows of a tile.
 pub(crate) const MOST_ROWS: usize = 14;
@@ -27,8 +31,8 @@ pub(crate) struct RowRuns {
     pub(crate) rows_per_run: usize,
     /// Words from the first row of a run to the first row of the next.
     #[cfg_attr(
-        not(any(test, target_arch = "x86_64")),
-        allow(dead_code, reason = "only x86-64 has such micro-kernels so far")
+        not(any(test, target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "only these architectures have such micro-kernels")
     )]
     pub(crate) stride: usize,
 }
@@ -130,6 +134,102 @@ unsafe fn tile<const G: usize, const R: usize, const N: usize>(
         for (i, of_row) in all.iter().flatten().enumerate() {
             for (j, &x) in of_row.iter().enumerate() {
                 _mm512_storeu_ps(sums.add(i * PANEL + 16 * j).cast(), x);
+            }
+        }
+    }
+}
+
+/// Columns whose sums [`neon`] has in registers at a time: with four rows, 16 vectors.
+#[cfg(target_arch = "aarch64")]
+const COLUMNS: usize = 16;
+
+/// Of `bfdot`. The words of neighbouring rows are neighbours, so that a load reads those of four rows.
+///
+/// # Safety
+/// As of every such micro-kernel; the CPU has the instructions.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,bf16")]
+pub(super) unsafe fn neon(
+    rows: RowRuns,
+    left: *const u32,
+    offsets: &[u32],
+    right: *const u32,
+    wide: bool,
+    sums: *mut u32,
+    adds: bool,
+) {
+    let width = if wide { PANEL } else { PANEL / 2 };
+    for run in 0..rows.runs {
+        for first in (0..rows.rows_per_run).step_by(LANES) {
+            for column in (0..width).step_by(COLUMNS) {
+                // SAFETY: these are rows of a run, columns of the panel, and their sums, as the caller promises. Without offsets the
+                // address of a row may be outside of the operand, and is not read.
+                unsafe {
+                    let left = left.wrapping_add(run * rows.stride + first);
+                    let right = (right.wrapping_add(column), width);
+                    let sums = sums.add((run * rows.rows_per_run + first) * PANEL + column);
+                    match rows.rows_per_run - first {
+                        1 => neighbours::<1>(left, offsets, right, sums, adds),
+                        2 => neighbours::<2>(left, offsets, right, sums, adds),
+                        3 => neighbours::<3>(left, offsets, right, sums, adds),
+                        _ => neighbours::<4>(left, offsets, right, sums, adds),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The sums of `R` neighbouring rows, at most four, and [`COLUMNS`] columns of a panel whose rows have the given width.
+///
+/// # Safety
+/// The left operand is valid for reading the words at all offsets from these rows, the right one for reading [`COLUMNS`] words of a row
+/// for each offset, and the sums for reading and writing `R` rows of as many, which no other thread accesses. The CPU has the instructions.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+#[target_feature(enable = "neon,bf16")]
+unsafe fn neighbours<const R: usize>(
+    left: *const u32,
+    offsets: &[u32],
+    (right, width): (*const u32, usize),
+    sums: *mut u32,
+    adds: bool,
+) {
+    // SAFETY: these are words of the operands and of the sums, as the caller promises.
+    unsafe {
+        let zero = vdupq_n_u32(0);
+        let mut all = [[zero; COLUMNS / LANES]; R];
+        if adds {
+            for (i, of_row) in all.iter_mut().enumerate() {
+                for (j, x) in of_row.iter_mut().enumerate() {
+                    *x = vld1q_u32(sums.add(i * PANEL + j * LANES));
+                }
+            }
+        }
+        for (k, &at) in offsets.iter().enumerate() {
+            let from = left.wrapping_add(at as usize);
+            // No word past the rows is read.
+            let words = match R {
+                1 => vld1q_lane_u32::<0>(from, zero),
+                2 => vcombine_u32(vld1_u32(from), vget_low_u32(zero)),
+                3 => vld1q_lane_u32::<2>(from.add(2), vcombine_u32(vld1_u32(from), vget_low_u32(zero))),
+                _ => vld1q_u32(from),
+            };
+            for j in 0..COLUMNS / LANES {
+                let column = vld1q_u32(right.add(k * width + j * LANES));
+                for (i, of_row) in all.iter_mut().enumerate() {
+                    of_row[j] = match i {
+                        0 => bfdot::<0>(of_row[j], column, words),
+                        1 => bfdot::<1>(of_row[j], column, words),
+                        2 => bfdot::<2>(of_row[j], column, words),
+                        _ => bfdot::<3>(of_row[j], column, words),
+                    };
+                }
+            }
+        }
+        for (i, of_row) in all.iter().enumerate() {
+            for (j, &x) in of_row.iter().enumerate() {
+                vst1q_u32(sums.add(i * PANEL + j * LANES), x);
             }
         }
     }

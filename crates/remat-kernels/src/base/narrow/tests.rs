@@ -92,6 +92,43 @@ fn sums_of_exact_products_are_the_same_on_all_units() {
     }
 }
 
+/// The sum, rounded to odd.
+#[cfg(target_arch = "aarch64")]
+fn sum_to_odd(x: f32, y: f32) -> f32 {
+    let sum = x + y;
+    // What the sum lacks, exactly (Knuth).
+    let of_y = sum - x;
+    let rest = (x - (sum - of_y)) + (y - of_y);
+    match rest {
+        0.0 => sum,
+        _ if sum.to_bits() & 1 == 1 => sum,
+        _ if rest > 0.0 => sum.next_up(),
+        _ => sum.next_down(),
+    }
+}
+
+#[test]
+#[cfg(target_arch = "aarch64")]
+fn the_dot_product_of_pairs_rounds_to_odd() {
+    let Some(unit) = neon::unit(Kind::Bf16) else { return };
+    let mut bits = Bits(6);
+    // Of any sign and of sizes that differ, but far from those that are subnormal or infinite.
+    let mut word = || [0; 2].map(|_| bits.next() >> 16 & 0x87ff | 0x3c00).into_iter().fold(0, |word, x| word << 16 | x);
+    let [left, right] = [0; 2].map(|_| (0..2 * GROUP).map(|_| word()).collect::<Vec<u32>>());
+    let mut sums = [0; PANEL * PANEL];
+    unit.session().multiply(&left, &right, (&mut sums, PANEL), false, None);
+    for (i, &sum) in sums.iter().enumerate() {
+        let mut expected = 0.0;
+        for word in 0..32 {
+            let of = |panel, side, i, j| f32::from_bits(element::<u16>(panel, side, i, j) << 16);
+            let [first, second] = [2 * word, 2 * word + 1]
+                .map(|j| of(&left, Side::Left, i / PANEL, j) * of(&right, Side::Right, i % PANEL, j));
+            expected = sum_to_odd(expected, sum_to_odd(first, second));
+        }
+        assert_eq!(f32::from_bits(sum), expected, "row {}, column {}", i / PANEL, i % PANEL);
+    }
+}
+
 #[test]
 fn sums_of_bytes_are_the_same_on_all_units() {
     let mut bits = Bits(3);

@@ -5,6 +5,8 @@
 
 use std::marker::PhantomData;
 
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use super::offsets::{MOST_ROWS, MOST_RUNS, OffsetsKernel, RowRuns};
 #[cfg(test)]
 use super::plain;
@@ -46,6 +48,8 @@ const SETS: &[(Isa, fn(Kind) -> Option<Unit>)] = &[
     (Isa::Amx, amx::unit),
     #[cfg(target_arch = "x86_64")]
     (Isa::Avx512, avx512::unit),
+    #[cfg(target_arch = "aarch64")]
+    (Isa::NeonDot, neon::unit),
 ];
 
 /// The use of a unit by the current thread.

@@ -1,4 +1,4 @@
-//! Convolutions of bf16 with AVX-512 whose windows are read in place.
+//! Convolutions of bf16 with AVX-512 or NEON whose windows are read in place.
 //!
 //! A word has two input features. A task copies *bands* of images once ([`band`]), and a step packs the weights of some output features as
 //! panels ([`weights`]). The micro-kernel ([`offsets`](crate::base::narrow)) broadcasts one word of a band for each position of a tile, at
