@@ -165,7 +165,7 @@ pub(crate) fn check_views(
 
 /// A pool of `count` threads; pools are made once.
 pub(crate) fn threads(count: usize) -> Threads {
-    static POOLS: [OnceLock<Threads>; 4] = [const { OnceLock::new() }; 4];
+    static POOLS: [OnceLock<Threads>; 17] = [const { OnceLock::new() }; 17];
     POOLS[count].get_or_init(|| Threads::new(count).expect("threads start")).clone()
 }
 

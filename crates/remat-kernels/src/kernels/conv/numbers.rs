@@ -121,3 +121,37 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{Conv, Operation};
+
+    use super::super::ConvKernel;
+    use super::super::tests::of_rank;
+    use super::*;
+    use crate::test_support::{assert_same, plain, run, threads};
+
+    /// Blocks that pack their weights, and weights that are packed once, whose order in memory follows the blocks.
+    #[test]
+    fn blocks_for_many_threads_have_the_bits_of_those_for_one() {
+        for (padding, weights, packs) in [(0, [1100, 40, 1, 1], true), (1, [500, 300, 3, 3], false)] {
+            let op = Conv { padding: vec![(padding, padding); 2], ..of_rank(2, DType::F64) };
+            let positions = if packs { [40, 30] } else { [9, 8] };
+            let shapes = [[1, weights[1], positions[0], positions[1]], weights];
+            let arrays = [0, 1].map(|i| plain(DType::F64, &shapes[i], 1 + i as u64));
+            let out = op.infer(&arrays.each_ref().map(|x| x.aval().clone())).expect("they fit").remove(0);
+            let layouts = arrays.each_ref().map(|x| Layout::from(x.aval()));
+            let ins = [(DType::F64, &layouts[0]), (DType::F64, &layouts[1])];
+            let kernel = ConvKernel::new(Numbers::<f64>::new(ins, &out), &op, ins, &out);
+            let NumbersBlocking { blocking, packed_groups } = &kernel.phases[0].blocking;
+            assert_eq!(*packed_groups > 0, packs);
+            let cut = blocking.for_threads(16);
+            assert_ne!(cut.scratch(16), blocking.scratch(16), "the blocks are smaller");
+            let of = |count| run(&kernel, &arrays, std::slice::from_ref(&out), None, &threads(count)).remove(0);
+            let one = of(1);
+            for count in [5, 16] {
+                assert_same(&of(count), &one, &format!("{count} threads, {weights:?}"));
+            }
+        }
+    }
+}

@@ -304,8 +304,9 @@ impl PairsKernel {
             let steps = phase.steps().count();
             for (step, [features, window]) in phase.steps().enumerate() {
                 let (pairs, elements) = (features.len().div_ceil(2), window.len() * phase.columns.window);
-                // Each task packs some pairs of a panel.
-                let chunk = even(pairs, (1 << 12) / elements, 1);
+                // Each task packs some pairs of a panel, fewer where there are many threads.
+                let of_thread = (groups * panels.len() * pairs).div_ceil(2 * threads.count());
+                let chunk = even(pairs, ((1 << 12) / elements).min(of_thread), 1);
                 let to = DisjointMut::new(&mut *packed);
                 threads.for_each(groups * panels.len() * pairs.div_ceil(chunk), |task| {
                     let (i, chunks) = (task / pairs.div_ceil(chunk), task % pairs.div_ceil(chunk));

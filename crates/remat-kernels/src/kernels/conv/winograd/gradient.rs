@@ -205,16 +205,16 @@ impl Gradient {
         }
     }
 
-    /// Writes the results of a block. The sums of its parts are `part` apart.
+    /// Writes the results of some features of the image of a block. The sums of its parts are `part` apart.
     ///
     /// # Safety
     /// No other task writes them. `all` are the bytes of the output.
-    unsafe fn write(&self, block: usize, sums: &[f32], part: usize, all: &DisjointMut<'_, u8>) {
-        let [features, panels] = self.block(block);
+    unsafe fn write(&self, block: usize, features: Range<usize>, sums: &[f32], part: usize, all: &DisjointMut<'_, u8>) {
+        let [of_block, panels] = self.block(block);
         let first = panels.start * WIDTH;
-        for (i, j) in features.clone().flat_map(|i| (first..panels.end * WIDTH).step_by(LANES).map(move |j| (i, j))) {
+        for (i, j) in features.flat_map(|i| (first..panels.end * WIDTH).step_by(LANES).map(move |j| (i, j))) {
             let mut results = [[0.0; LANES]; WINDOW];
-            let at = (j - first) / WIDTH * NUMBERS * self.pitch() + (i - features.start) * WIDTH + j % WIDTH;
+            let at = (j - first) / WIDTH * NUMBERS * self.pitch() + (i - of_block.start) * WIDTH + j % WIDTH;
             transform::pair_results(&sums[at..], self.parts(), part, self.pitch(), &mut results);
             for (lane, j) in (j..self.features[1].min(j + LANES)).enumerate() {
                 let at = i * self.out_strides[0] + j * self.out_strides[1];
@@ -242,7 +242,7 @@ impl Kernel for Gradient {
                 let (sums, scratch) = scratch::take::<f32>(scratch, self.sums());
                 self.multiply(ins, block, 0..self.tiles.count(), sums, scratch);
                 // SAFETY: each block has one task.
-                unsafe { self.write(block, sums, 0, &all) };
+                unsafe { self.write(block, self.block(block)[0].clone(), sums, 0, &all) };
             });
             return;
         }
@@ -259,9 +259,15 @@ impl Kernel for Gradient {
             },
         );
         let sums = &*sums;
-        threads.for_each(blocks, |block| {
-            // SAFETY: each block has one task.
-            unsafe { self.write(block, &sums[block * self.sums()..], blocks * self.sums(), &all) };
+        // There may be fewer blocks than threads, so that each task writes some features of a block.
+        let of_block = self.features[0].min(FEATURES);
+        let of_task = of_block.div_ceil((2 * threads.count()).div_ceil(blocks));
+        let tasks = of_block.div_ceil(of_task);
+        threads.for_each(blocks * tasks, |task| {
+            let (block, task) = (task / tasks, task % tasks);
+            let features = piece(self.block(block)[0].clone(), of_task, task);
+            // SAFETY: each task has features of its own.
+            unsafe { self.write(block, features, &sums[block * self.sums()..], blocks * self.sums(), &all) };
         });
     }
 }
