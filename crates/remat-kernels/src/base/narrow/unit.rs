@@ -10,7 +10,7 @@ use super::offsets::{MOST_ROWS, MOST_RUNS, OffsetsKernel, RowRuns};
 use super::plain;
 use super::{GROUP, InPlaceKernel, Kind, MicroKernel, PANEL, Part, Prefetch, Registers, Side, Sums};
 #[cfg(target_arch = "x86_64")]
-use super::{amx, avx512};
+use super::{amx, avx2, avx512};
 use crate::isa::{Isa, allows};
 
 /// A sum, by its bits.
@@ -46,6 +46,10 @@ const SETS: &[(Isa, fn(Kind) -> Option<Unit>)] = &[
     (Isa::Amx, amx::unit),
     #[cfg(target_arch = "x86_64")]
     (Isa::Avx512, avx512::unit),
+    #[cfg(target_arch = "x86_64")]
+    (Isa::Avx2, avx2::unit_of_quadruples),
+    #[cfg(target_arch = "x86_64")]
+    (Isa::Avx2, avx2::unit_of_pairs),
 ];
 
 /// The use of a unit by the current thread.
