@@ -1,31 +1,19 @@
-//! Products of a vector of bytes and a matrix whose rows lie along the contracted axis, by the dot products of bytes of AVX-512.
-//!
-//! One instruction multiplies 64 unsigned bytes by 64 signed ones and adds the products to 16 sums of 32 bits. So the bytes of the matrix
-//! are shifted by 128, by flipping their highest bit, and 128 times the sum of the vector makes up for it. Modulo 2^32 this is exact, as is
-//! every order.
+//! Products of a vector of bytes and a matrix whose rows lie along the contracted axis, by the CPU's instructions for them
+//! ([`byte_dots`](super::byte_dots)).
 
-// Vector instructions, which read through pointers.
+// Rows are read through pointers, and results are written by several threads.
 #![allow(unsafe_code)]
-
-use std::arch::is_x86_feature_detected;
-use std::arch::x86_64::*;
 
 use remat_ir::DType;
 
 use super::super::Operands;
 use super::super::element::Writer;
 use super::super::narrow::kind;
+use super::byte_dots::{ByteDots, ROWS, STEP};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
-use crate::simd::{Instructions, Level, prefetch};
 use crate::threads::Threads;
-
-/// Bytes of a vector register.
-const VECTOR: usize = 64;
-
-/// Rows of the matrix whose sums are in registers at a time.
-const ROWS: usize = 8;
 
 /// Most rows of a task, and bytes of the matrix that a task reads at least.
 const TASK_ROWS: usize = 128;
@@ -38,42 +26,36 @@ const COLUMNS: usize = 2 * ROWS;
 /// Elements of the vector that are converted at a time.
 const PIECE: usize = 1 << 10;
 
-/// The distance in bytes by which a row is prefetched, or the next rows where it ends.
-const AHEAD: usize = 512;
-
-/// Whether the CPU has the dot products, and may use them.
-fn has_instruction() -> bool {
-    matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni")
-}
-
 /// The kernel of such products, one for each index of the batch.
 pub(super) struct BytesKernel {
     operands: Operands<f32>,
     writer: Writer<i64>,
+    dots: ByteDots,
     is_signed: bool,
 }
 
 impl BytesKernel {
-    /// Whether it computes products of these operands: vectors of bytes and matrices that are large and lie along the contracted axis, with
-    /// results of integers of at most 32 bits, on a CPU with the instruction.
-    pub(super) fn is_for(operands: &Operands<f32>, out: DType) -> bool {
+    /// The instructions for products of these operands, if it computes them: vectors of bytes and matrices that are large and lie along the
+    /// contracted axis, with results of integers of at most 32 bits, on a CPU with the instructions.
+    pub(super) fn dots_for(operands: &Operands<f32>, out: DType) -> Option<ByteDots> {
         let Operands { matrix, thin, .. } = operands;
         let dtypes = [thin.reader.dtype(), matrix.reader.dtype()];
         let is_large = operands.depth >= DEPTH && operands.columns >= COLUMNS;
         let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
             && matrix.contracted.stride[0] == 1
             && matrix.free.stride[0] >= 0;
-        has_instruction() && kind(dtypes, out).is_some() && operands.rows == 1 && is_large && is_regular
+        let is_for = kind(dtypes, out).is_some() && operands.rows == 1 && is_large && is_regular;
+        ByteDots::best().filter(|_| is_for)
     }
 
-    pub(super) fn new(operands: Operands<f32>, out: DType) -> BytesKernel {
+    pub(super) fn new(dots: ByteDots, operands: Operands<f32>, out: DType) -> BytesKernel {
         let is_signed = operands.matrix.reader.dtype() == DType::I8;
-        BytesKernel { operands, writer: Writer::of_integers(out), is_signed }
+        BytesKernel { operands, writer: Writer::of_integers(out), dots, is_signed }
     }
 
     /// Bytes of a packed vector.
     fn vector(&self) -> usize {
-        self.operands.depth.next_multiple_of(VECTOR)
+        self.operands.depth.next_multiple_of(STEP)
     }
 
     /// Rows of the matrix in a task.
@@ -103,8 +85,7 @@ impl BytesKernel {
             }
         }
         to[self.operands.depth..].fill(0);
-        let shift = sum.wrapping_mul(128);
-        if self.is_signed { shift.wrapping_neg() } else { shift }
+        self.dots.shift(self.is_signed, sum)
     }
 }
 
@@ -124,7 +105,7 @@ impl Kernel for BytesKernel {
         threads.for_each_item_with_scratch(batch.len(), packed, own, |(index, (to, shift)), own| {
             *shift = self.pack(ins, index, &mut scratch::of::<f32>(own)[..2 * PIECE], to);
         });
-        let (vectors, shifts) = (&*vectors, &*shifts);
+        let (vectors, shifts, dots) = (&*vectors, &*shifts, self.dots.of(self.is_signed));
         let out = DisjointMut::bytes(&mut outs[0]);
         let blocks = columns.div_ceil(rows);
         threads.for_each(batch.len() * blocks, |task| {
@@ -140,13 +121,7 @@ impl Kernel for BytesKernel {
             for (i, sums) in sums.chunks_mut(ROWS).enumerate() {
                 let from = (location.first.wrapping_add(i * ROWS * location.strides[0]), location.strides[0]);
                 // SAFETY: the rows are in the matrix (`locate`), the vector has as many bytes, and the CPU has the instructions.
-                let found = unsafe {
-                    if self.is_signed {
-                        dots::<true>(x, from, sums.len(), depth)
-                    } else {
-                        dots::<false>(x, from, sums.len(), depth)
-                    }
-                };
+                let found = unsafe { dots(x, from, sums.len(), depth) };
                 for (sum, found) in sums.iter_mut().zip(found) {
                     *sum = i64::from(found.wrapping_add(shifts[index]) as i32);
                 }
@@ -155,38 +130,6 @@ impl Kernel for BytesKernel {
             unsafe { self.writer.write(sums, out.at((index * columns + first) * size)) };
         });
     }
-}
-
-/// The dot products of a vector, padded with zeros, and `count` rows of `depth` bytes with this stride. If the bytes are signed, those of
-/// the rows are shifted to unsigned ones; else those of the rows are shifted to signed ones. Sums past `count` are unspecified.
-///
-/// # Safety
-/// The rows are valid for reading, there is one at least, and the vector has `depth` bytes, rounded up to [`VECTOR`]. The CPU has the
-/// instructions.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn dots<const SIGNED: bool>(
-    x: &[u8],
-    (first, stride): (*const u8, usize),
-    count: usize,
-    depth: usize,
-) -> [u32; ROWS] {
-    let flip = _mm512_set1_epi8(i8::MIN);
-    let rows: [*const u8; ROWS] = std::array::from_fn(|n| first.wrapping_add(n.min(count - 1) * stride));
-    let to_next_rows = (AHEAD + ROWS * stride).wrapping_sub(depth);
-    let mut sums = [_mm512_setzero_si512(); ROWS];
-    for l in (0..depth).step_by(VECTOR) {
-        let mask = if depth - l >= VECTOR { u64::MAX } else { (1 << (depth - l)) - 1 };
-        let ahead = if l + AHEAD < depth { AHEAD } else { to_next_rows };
-        // SAFETY, of both: the vector has these bytes, and the mask has those of the rows.
-        let x = unsafe { _mm512_loadu_si512(x.as_ptr().add(l).cast()) };
-        for (sum, row) in sums.iter_mut().zip(&rows) {
-            let from = row.wrapping_add(l);
-            prefetch(from.wrapping_add(ahead));
-            let row = _mm512_xor_si512(unsafe { _mm512_maskz_loadu_epi8(mask, from.cast()) }, flip);
-            *sum = if SIGNED { _mm512_dpbusd_epi32(*sum, row, x) } else { _mm512_dpbusd_epi32(*sum, x, row) };
-        }
-    }
-    sums.map(|sum| _mm512_reduce_add_epi32(sum) as u32)
 }
 
 #[cfg(test)]
@@ -210,12 +153,12 @@ mod tests {
         let layouts = ins.each_ref().map(Layout::from);
         let operands = [(DType::I8, &layouts[0]), (DType::I8, &layouts[1])];
         let out = &op.infer(&ins).expect("they fit")[0];
-        BytesKernel::is_for(&Dot::<f32>::new(&op, operands, out).operands(), DType::I32)
+        BytesKernel::dots_for(&Dot::<f32>::new(&op, operands, out).operands(), DType::I32).is_some()
     }
 
     #[test]
     fn large_matrices_along_the_contracted_axis_are_read_as_bytes() {
-        assert_eq!(is_taken(DEPTH, COLUMNS, false), has_instruction());
+        assert_eq!(is_taken(DEPTH, COLUMNS, false), ByteDots::best().is_some());
         for (k, n, transposed) in [(DEPTH - 1, COLUMNS, false), (DEPTH, COLUMNS - 1, false), (DEPTH, COLUMNS, true)] {
             assert!(!is_taken(k, n, transposed), "{k} {n} {transposed}");
         }

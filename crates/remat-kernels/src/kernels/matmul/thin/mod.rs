@@ -8,12 +8,14 @@
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
 //! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. A vector of bytes has its own loops ([`bytes`]) where the
-//! CPU has an instruction for them.
+//! CPU has instructions for them.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
 
 mod arithmetic;
+#[cfg(target_arch = "x86_64")]
+mod byte_dots;
 #[cfg(target_arch = "x86_64")]
 mod bytes;
 mod horizontal_sums;
@@ -115,8 +117,8 @@ impl Read {
 /// The kernel of products of bytes with a thin operand.
 pub(super) fn bytes_kernel(operands: Operands<f32>, out: DType) -> Box<dyn Kernel> {
     #[cfg(target_arch = "x86_64")]
-    if bytes::BytesKernel::is_for(&operands, out) {
-        return Box::new(bytes::BytesKernel::new(operands, out));
+    if let Some(dots) = bytes::BytesKernel::dots_for(&operands, out) {
+        return Box::new(bytes::BytesKernel::new(dots, operands, out));
     }
     Box::new(ThinKernel::new(operands, Writer::<i64>::new(out)))
 }
