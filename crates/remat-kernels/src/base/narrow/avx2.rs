@@ -126,10 +126,7 @@ macro_rules! micro_kernels {
                 unsafe {
                     let mut all = [[_mm256_setzero_si256(); 2]; COUNT];
                     for (i, of_row) in all.iter_mut().enumerate() {
-                        for (j, (x, surplus)) in of_row.iter_mut().zip(surplus).enumerate() {
-                            let before = _mm256_loadu_si256(sums.add(i * stride + j * LANES).cast());
-                            *x = if $moved != 0 { _mm256_sub_epi32(before, surplus) } else { before };
-                        }
+                        *of_row = [0, LANES].map(|j| _mm256_loadu_si256(sums.add(i * stride + j).cast()));
                     }
                     for word in 0..16 {
                         for plane in 0..$planes {
@@ -142,7 +139,8 @@ macro_rules! micro_kernels {
                         }
                     }
                     for (i, of_row) in all.iter().enumerate() {
-                        for (j, &x) in of_row.iter().enumerate() {
+                        for (j, (&x, surplus)) in of_row.iter().zip(surplus).enumerate() {
+                            let x = if $moved != 0 { _mm256_sub_epi32(x, surplus) } else { x };
                             _mm256_storeu_si256(sums.add(i * stride + j * LANES).cast(), x);
                         }
                     }
@@ -201,12 +199,15 @@ macro_rules! micro_kernels {
                             let (right, sums) = (right.add(tile * TILE), sums.add(tile * 16));
                             let mut surplus = [_mm256_setzero_si256(); 2];
                             if $moved != 0 {
+                                // Words take turns to add to two sums, since each addition waits for the one before.
+                                let mut parts = [[_mm256_setzero_si256(); 2]; 2];
                                 for word in 0..16 {
-                                    for (j, surplus) in surplus.iter_mut().enumerate() {
+                                    for (j, parts) in parts.iter_mut().enumerate() {
                                         let columns = _mm256_loadu_si256(right.add(word * 16 + j * LANES).cast());
-                                        *surplus = $add(*surplus, _mm256_set1_epi32($moved), columns);
+                                        parts[word % 2] = $add(parts[word % 2], _mm256_set1_epi32($moved), columns);
                                     }
                                 }
+                                surplus = parts.map(|[even, odd]| _mm256_add_epi32(even, odd));
                             }
                             for row in (0..FIRST).step_by(ROWS) {
                                 rows::<ROWS>(left.add(row * 16), right, (sums.add(row * stride), stride), surplus);
