@@ -59,6 +59,7 @@ pub(super) fn unit_of_pairs(kind: Kind) -> Option<Unit> {
     }
 }
 
+/// A unit of these functions, where the CPU has AVX2.
 fn unit(kind: Kind, kernel: MicroKernel, in_place: InPlaceKernel, registers: Registers, words: usize) -> Option<Unit> {
     is_x86_feature_detected!("avx2").then_some(Unit {
         kernel,

@@ -1,6 +1,10 @@
 //! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: a word of 32 bits holds several elements, and one
 //! instruction sums their products. Also products of f32, as sums of bf16, where that is faster.
 //!
+//! - `amx`: the matrix unit, which multiplies tiles, of bf16, bytes and split f32
+//! - `avx512`: dot products of pairs of bf16 and quadruples of bytes, added to 16 sums
+//! - `avx2`: the same of bytes, added to 8 sums, where the CPU has AVX-VNNI; else products of bytes widened to 16 bits
+//!
 //! All units take the same packed panels ([`pack`](mod@pack)). A panel has 32 rows of the left operand, or 32 columns of the right one. For
 //! each *group* of 16 words of the contracted axis it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16
 //! words: a row of the left operand is a row of the tile, a column of the right one a column. Panels and groups are padded with zeros.

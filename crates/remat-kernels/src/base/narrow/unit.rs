@@ -31,7 +31,7 @@ pub(crate) struct Unit {
     /// The number of planes of a group, of the left operand and of the right one.
     pub(super) planes: [usize; 2],
     pub(super) registers: Registers,
-    /// Words that an instruction multiplies.
+    /// Words that an instruction multiplies. Where it multiplies half of the elements of each, half of them.
     pub(super) words: usize,
     /// Whether it is a matrix unit, for which products are cut and packed in another way.
     pub(super) is_matrix_unit: bool,
