@@ -17,8 +17,8 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral};
 
-use super::Dot;
 use super::matrix::run;
+use super::{Dot, has_byte_dots};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Split, Strided, Sums, Unit, pack};
 use crate::base::pieces::pieces;
@@ -60,6 +60,7 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         Kind::F32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
         Kind::Bf16 if !dot.is_thin() => work >= WIDENED_WORTH,
+        Kind::I8 | Kind::U8 if has_byte_dots(&dot) => false,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => work >= WORTH && padded(&dot) < work.saturating_mul(PADDED),
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };

@@ -24,6 +24,9 @@ const HALF: usize = STEP / 2;
 /// Rows whose sums are in registers at a time.
 pub(super) const ROWS: usize = 8;
 
+/// Most vectors that are multiplied one after the other.
+pub(super) const VECTORS: usize = 8;
+
 /// The distance in bytes by which a row is prefetched, or the next rows where it ends.
 const AHEAD: usize = 512;
 
@@ -42,6 +45,8 @@ pub(super) struct ByteDots {
     unsigned: Dots,
     /// Whether the bytes of the rows are shifted by 128: signed ones to unsigned, and unsigned ones to signed.
     is_shifted: bool,
+    /// Most vectors for which multiplying one after the other is faster than the unit, which multiplies 16 at a time.
+    pub(super) vectors: usize,
 }
 
 impl ByteDots {
@@ -51,21 +56,30 @@ impl ByteDots {
     }
 
     /// All that the CPU has, the fastest first.
-    fn all() -> impl Iterator<Item = (Isa, ByteDots)> {
+    pub(super) fn all() -> impl Iterator<Item = (Isa, ByteDots)> {
         let has_avx2 = is_x86_feature_detected!("avx2");
         let has_avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
         let sets = [
             (
                 has_avx512 && is_x86_feature_detected!("avx512vnni"),
                 Isa::Avx512,
-                ByteDots { signed: avx512::<true>, unsigned: avx512::<false>, is_shifted: true },
+                ByteDots { signed: avx512::<true>, unsigned: avx512::<false>, is_shifted: true, vectors: 1 },
             ),
             (
                 has_avx2 && is_x86_feature_detected!("avxvnni"),
                 Isa::Avx2,
-                ByteDots { signed: signed_quadruples, unsigned: unsigned_quadruples, is_shifted: true },
+                ByteDots {
+                    signed: signed_quadruples,
+                    unsigned: unsigned_quadruples,
+                    is_shifted: true,
+                    vectors: VECTORS,
+                },
             ),
-            (has_avx2, Isa::Avx2, ByteDots { signed: signed_pairs, unsigned: unsigned_pairs, is_shifted: false }),
+            (
+                has_avx2,
+                Isa::Avx2,
+                ByteDots { signed: signed_pairs, unsigned: unsigned_pairs, is_shifted: false, vectors: VECTORS },
+            ),
         ];
         sets.into_iter().filter_map(|(has, isa, dots)| has.then_some((isa, dots)))
     }
