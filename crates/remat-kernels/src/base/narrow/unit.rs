@@ -79,6 +79,11 @@ impl Unit {
         GROUP * self.planes[usize::from(side == Side::Right)]
     }
 
+    /// Words that an instruction multiplies.
+    pub(crate) fn words(self) -> usize {
+        self.words
+    }
+
     /// Whether it reads rows of a left operand in place.
     pub(crate) fn reads_in_place(self) -> bool {
         self.in_place.is_some()

@@ -24,7 +24,7 @@ const HALF: usize = STEP / 2;
 /// Rows whose sums are in registers at a time.
 pub(super) const ROWS: usize = 8;
 
-/// Most vectors that are multiplied one after the other.
+/// Most vectors that are multiplied one after the other, by any instructions.
 pub(super) const VECTORS: usize = 8;
 
 /// The distance in bytes by which a row is prefetched, or the next rows where it ends.
@@ -45,7 +45,7 @@ pub(super) struct ByteDots {
     unsigned: Dots,
     /// Whether the bytes of the rows are shifted by 128: signed ones to unsigned, and unsigned ones to signed.
     is_shifted: bool,
-    /// Most vectors for which multiplying one after the other is faster than the unit, which multiplies 16 at a time.
+    /// Most vectors for which multiplying one after the other is faster than the unit of these instructions, which multiplies 16 at a time.
     pub(super) vectors: usize,
 }
 
@@ -63,7 +63,7 @@ impl ByteDots {
             (
                 has_avx512 && is_x86_feature_detected!("avx512vnni"),
                 Isa::Avx512,
-                ByteDots { signed: avx512::<true>, unsigned: avx512::<false>, is_shifted: true, vectors: 1 },
+                ByteDots { signed: avx512::<true>, unsigned: avx512::<false>, is_shifted: true, vectors: 4 },
             ),
             (
                 has_avx2 && is_x86_feature_detected!("avxvnni"),
