@@ -11,7 +11,7 @@ use remat_ir::{Error, ErrorKind, Result};
 pub enum Isa {
     /// What every CPU of the architecture has: SSE2 on x86-64, NEON on AArch64.
     Baseline,
-    /// x86-64 with AVX2 and FMA (x86-64-v3).
+    /// x86-64 with AVX2 and FMA (x86-64-v3), and with the dot products of bytes of AVX-VNNI where there are such.
     Avx2,
     /// x86-64 with AVX-512 (x86-64-v4), and with its products of bf16 and bytes where there are such.
     Avx512,

@@ -1,6 +1,11 @@
 //! Products of narrow elements, bf16, f16 and bytes, on the units that CPUs have for them: a word of 32 bits holds several elements, and
 //! one instruction sums their products. Also products of f32, and of f16 where no unit multiplies it, as sums of bf16.
 //!
+//! - `amx`: the matrix unit, which multiplies tiles, of bf16, f16, bytes, and split f32 and f16
+//! - `avx512`: dot products of pairs of bf16 and quadruples of bytes, added to 16 sums
+//! - `avx2`: the same of bytes, added to 8 sums, where the CPU has AVX-VNNI; else products of bytes widened to 16 bits
+//! - `neon`: dot products of pairs of bf16 and quadruples of bytes, added to 4 sums
+//!
 //! All units take the same packed panels ([`pack`](mod@pack)). A panel has 32 rows of the left operand, or 32 columns of the right one. For
 //! each *group* of 16 words of the contracted axis it has two tiles, one for each 16 rows or columns. A tile is a matrix of 16 by 16
 //! words: a row of the left operand is a row of the tile, a column of the right one a column. Panels and groups are padded with zeros.
@@ -58,6 +63,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "aarch64")]
@@ -138,10 +145,6 @@ impl Kind {
     }
 
     /// The pairs of planes that are multiplied, of the left operand and of the right one, in this order.
-    #[cfg_attr(
-        not(any(test, target_arch = "x86_64")),
-        allow(dead_code, reason = "only CPUs of x86-64 have units so far")
-    )]
     fn pairs_of_planes(self) -> &'static [[usize; 2]] {
         match self {
             Kind::Bf16 | Kind::F16 | Kind::I8 | Kind::U8 => &[[0, 0]],

@@ -12,7 +12,7 @@ use super::offsets::{MOST_ROWS, MOST_RUNS, OffsetsKernel, RowRuns};
 use super::plain;
 use super::{GROUP, InPlaceKernel, Kind, MicroKernel, PANEL, Part, Prefetch, Registers, Side, Sums};
 #[cfg(target_arch = "x86_64")]
-use super::{amx, avx512};
+use super::{amx, avx2, avx512};
 use crate::isa::{Isa, allows};
 
 /// A sum, by its bits.
@@ -33,7 +33,7 @@ pub(crate) struct Unit {
     /// The number of planes of a group, of the left operand and of the right one.
     pub(super) planes: [usize; 2],
     pub(super) registers: Registers,
-    /// Words that an instruction multiplies.
+    /// Words that an instruction multiplies. Where it multiplies half of the elements of each, half of them.
     pub(super) words: usize,
     /// Whether it is a matrix unit, for which products are cut and packed in another way.
     pub(super) is_matrix_unit: bool,
@@ -48,6 +48,10 @@ const SETS: &[(Isa, fn(Kind) -> Option<Unit>)] = &[
     (Isa::Amx, amx::unit),
     #[cfg(target_arch = "x86_64")]
     (Isa::Avx512, avx512::unit),
+    #[cfg(target_arch = "x86_64")]
+    (Isa::Avx2, avx2::unit_of_quadruples),
+    #[cfg(target_arch = "x86_64")]
+    (Isa::Avx2, avx2::unit_of_pairs),
     #[cfg(target_arch = "aarch64")]
     (Isa::NeonDot, neon::unit),
 ];
@@ -82,6 +86,11 @@ impl Unit {
     /// Words of a group of a panel.
     pub(crate) fn group(self, side: Side) -> usize {
         GROUP * self.planes[usize::from(side == Side::Right)]
+    }
+
+    /// Words that an instruction multiplies.
+    pub(crate) fn words(self) -> usize {
+        self.words
     }
 
     /// Whether it reads rows of a left operand in place.

@@ -21,8 +21,8 @@ const POSITIONS: usize = 20_000;
 /// Measures the peak rate of one thread, in GFLOP/s (for integers, billions of operations per second), in the type in which products of
 /// this dtype are computed. One measurement takes some tens of microseconds or more; the maximum of many measurements is the ceiling of a
 /// product. All operands are in registers. Where this CPU has a unit for products of bf16, f16, i8 or u8 (AMX, dot products of AVX-512 or
-/// NEON) that is used, it is the rate of the unit's instructions. Elsewhere, as with AVX2, it is the rate of f32 for f16 and bf16, and that
-/// of i64 for integers. Small and thin products of bytes may exceed that, since they are computed in f32.
+/// NEON; for bytes also AVX-VNNI or AVX2) that is used, it is the rate of the unit's instructions. Elsewhere it is the rate of f32 for f16
+/// and bf16, and that of i64 for integers, which small and thin products of bytes may exceed, since they are computed in f32.
 ///
 /// Large products of f32 run on the matrix unit if that is requested. For f32 this is still the ceiling of vectors.
 ///

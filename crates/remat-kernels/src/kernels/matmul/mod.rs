@@ -44,7 +44,7 @@ pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use pack::{pack_transposed, transpose_rows};
 use small::{SmallKernel, is_small};
 pub(super) use thin::dots;
-use thin::{Factor, Sum, ThinKernel, bytes_kernel, is_thin};
+use thin::{Factor, Sum, ThinKernel, bytes_kernel, has_byte_dots, is_thin};
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
@@ -73,7 +73,7 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
                 if dot.has_small_bytes() {
                     Box::new(SmallKernel::new(dot, Writer::of_integers(out.dtype)))
                 } else if dot.is_thin() {
-                    bytes_kernel(dot.operands(), out.dtype)
+                    bytes_kernel(dot)
                 } else {
                     Dot::<i64>::new(op, ins, out).kernel()
                 }

@@ -17,8 +17,8 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral};
 
-use super::Dot;
 use super::matrix::run;
+use super::{Dot, has_byte_dots};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, SplitF16, SplitF32, Strided, Sums, Unit, pack};
 use crate::base::pieces::pieces;
@@ -45,6 +45,10 @@ const WIDENED_WORTH: usize = 1 << 15;
 /// matrices.
 const PADDED: usize = 4;
 
+/// The same for a unit whose instructions multiply fewer than [`WORDS`] words, as with AVX2 alone.
+const PADDED_OF_FEW_WORDS: usize = 2;
+const WORDS: usize = 8;
+
 /// Fewest multiplications for which splitting f32 or f16 is worth it.
 const SPLIT_WORTH: usize = 1 << 18;
 
@@ -61,7 +65,11 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
             dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH
         }
         Kind::Bf16 | Kind::F16 if !dot.is_thin() => work >= WIDENED_WORTH,
-        Kind::I8 | Kind::U8 if dot.has_small_bytes() => work >= WORTH && padded(&dot) < work.saturating_mul(PADDED),
+        Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && has_byte_dots(&dot) => false,
+        Kind::I8 | Kind::U8 if dot.has_small_bytes() => {
+            let most = if unit.words() < WORDS { PADDED_OF_FEW_WORDS } else { PADDED };
+            work >= WORTH && padded(&dot) < work.saturating_mul(most)
+        }
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };
     if !is_worth {

@@ -1,31 +1,20 @@
-//! Products of a vector of bytes and a matrix whose rows lie along the contracted axis, by the dot products of bytes of AVX-512.
-//!
-//! One instruction multiplies 64 unsigned bytes by 64 signed ones and adds the products to 16 sums of 32 bits. So the bytes of the matrix
-//! are shifted by 128, by flipping their highest bit, and 128 times the sum of the vector makes up for it. Modulo 2^32 this is exact, as is
-//! every order.
+//! Products of up to [`VECTORS`] vectors of bytes and a matrix whose rows lie along the contracted axis, by the CPU's instructions for them
+//! ([`byte_dots`](super::byte_dots)). Some rows at a time are multiplied by all vectors, so that memory is read once.
 
-// Vector instructions, which read through pointers.
+// Rows are read through pointers, and results are written by several threads.
 #![allow(unsafe_code)]
-
-use std::arch::is_x86_feature_detected;
-use std::arch::x86_64::*;
 
 use remat_ir::DType;
 
-use super::super::Operands;
 use super::super::element::Writer;
 use super::super::narrow::kinds;
+use super::super::{Dot, Operands};
+use super::byte_dots::{ByteDots, ROWS, STEP, VECTORS};
 use crate::base::disjoint::DisjointMut;
+use crate::base::narrow::Kind;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
-use crate::simd::{Instructions, Level, prefetch};
 use crate::threads::Threads;
-
-/// Bytes of a vector register.
-const VECTOR: usize = 64;
-
-/// Rows of the matrix whose sums are in registers at a time.
-const ROWS: usize = 8;
 
 /// Most rows of a task, and bytes of the matrix that a task reads at least.
 const TASK_ROWS: usize = 128;
@@ -38,42 +27,38 @@ const COLUMNS: usize = 2 * ROWS;
 /// Elements of the vector that are converted at a time.
 const PIECE: usize = 1 << 10;
 
-/// The distance in bytes by which a row is prefetched, or the next rows where it ends.
-const AHEAD: usize = 512;
-
-/// Whether the CPU has the dot products, and may use them.
-fn has_instruction() -> bool {
-    matches!(Level::best().instructions(), Instructions::Avx512) && is_x86_feature_detected!("avx512vnni")
-}
-
 /// The kernel of such products, one for each index of the batch.
 pub(super) struct BytesKernel {
     operands: Operands<f32>,
     writer: Writer<i64>,
+    dots: ByteDots,
     is_signed: bool,
 }
 
 impl BytesKernel {
-    /// Whether it computes products of these operands: vectors of bytes and matrices that are large and lie along the contracted axis, with
-    /// results of integers of at most 32 bits, on a CPU with the instruction.
-    pub(super) fn is_for(operands: &Operands<f32>, out: DType) -> bool {
-        let Operands { matrix, thin, .. } = operands;
-        let dtypes = [thin.reader.dtype(), matrix.reader.dtype()];
-        let is_large = operands.depth >= DEPTH && operands.columns >= COLUMNS;
+    /// The instructions for a product, if this kernel is faster than others: for few vectors of bytes and a matrix that is large and lies
+    /// along the contracted axis, with results of integers of at most 32 bits, on a CPU with the instructions.
+    pub(super) fn dots_for(dot: &Dot<f32>) -> Option<ByteDots> {
+        let matrix = if dot.rows <= dot.columns { &dot.right } else { &dot.left };
+        let is_large = dot.depth >= DEPTH && dot.rows.max(dot.columns) >= COLUMNS;
         let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
             && matrix.contracted.stride[0] == 1
             && matrix.free.stride[0] >= 0;
-        has_instruction() && !kinds(dtypes, out).is_empty() && operands.rows == 1 && is_large && is_regular
+        let kinds = kinds([&dot.left, &dot.right].map(|side| side.reader.dtype()), dot.out);
+        let is_of_bytes = matches!(kinds, [Kind::I8 | Kind::U8]);
+        let few = dot.rows.min(dot.columns);
+        ByteDots::best().filter(|dots| is_of_bytes && is_large && is_regular && (1..=dots.vectors).contains(&few))
     }
 
-    pub(super) fn new(operands: Operands<f32>, out: DType) -> BytesKernel {
-        let is_signed = operands.matrix.reader.dtype() == DType::I8;
-        BytesKernel { operands, writer: Writer::of_integers(out), is_signed }
+    /// The kernel of such a product, by these instructions.
+    pub(super) fn new(dots: ByteDots, dot: Dot<f32>) -> BytesKernel {
+        let (out, is_signed) = (dot.out, dot.left.reader.dtype() == DType::I8);
+        BytesKernel { operands: dot.operands(), writer: Writer::of_integers(out), dots, is_signed }
     }
 
     /// Bytes of a packed vector.
     fn vector(&self) -> usize {
-        self.operands.depth.next_multiple_of(VECTOR)
+        self.operands.depth.next_multiple_of(STEP)
     }
 
     /// Rows of the matrix in a task.
@@ -83,19 +68,19 @@ impl BytesKernel {
 
     /// Bytes of scratch memory: of the vectors, and of their sums.
     fn shared(&self) -> [usize; 2] {
-        let count = self.operands.batch.len();
+        let count = self.operands.batch.len() * self.operands.rows;
         [count * self.vector(), scratch::bytes::<u32>(count)]
     }
 
-    /// Packs the vector of an index of the batch, and returns what makes up for the shift of the matrix.
-    fn pack(&self, ins: &[Source<'_>], index: usize, space: &mut [f32], to: &mut [u8]) -> u32 {
+    /// Packs a vector of an index of the batch, and returns what makes up for the shift of the matrix.
+    fn pack(&self, ins: &[Source<'_>], [index, row]: [usize; 2], space: &mut [f32], to: &mut [u8]) -> u32 {
         let (_, thin) = self.operands.at(ins, index);
         let (numbers, space) = space.split_at_mut(PIECE);
         let mut sum = 0u32;
         for first in (0..self.operands.depth).step_by(PIECE) {
             let piece = first..self.operands.depth.min(first + PIECE);
             let numbers = &mut numbers[..piece.len()];
-            thin.read_rows(0..1, piece.clone(), space, numbers);
+            thin.read_rows(row..row + 1, piece.clone(), space, numbers);
             for (to, &number) in to[piece].iter_mut().zip(&*numbers) {
                 let number = number as i32;
                 *to = number as u8;
@@ -103,8 +88,7 @@ impl BytesKernel {
             }
         }
         to[self.operands.depth..].fill(0);
-        let shift = sum.wrapping_mul(128);
-        if self.is_signed { shift.wrapping_neg() } else { shift }
+        self.dots.shift(self.is_signed, sum)
     }
 }
 
@@ -114,88 +98,60 @@ impl Kernel for BytesKernel {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let (Operands { batch, columns, depth, .. }, size) = (&self.operands, self.writer.dtype.size());
-        let (columns, depth, vector, rows) = (*columns, *depth, self.vector(), self.task_rows());
+        let (&Operands { ref batch, rows, columns, depth, thin_first, .. }, size) =
+            (&self.operands, self.writer.dtype.size());
+        let (vector, matrix_rows) = (self.vector(), self.task_rows());
         let [of_vectors, of_shifts] = self.shared();
         let (vectors, rest) = scratch.split_at_mut(of_vectors);
         let (shifts, own) = rest.split_at_mut(of_shifts);
-        let shifts = &mut scratch::of::<u32>(shifts)[..batch.len()];
+        let shifts = &mut scratch::of::<u32>(shifts)[..batch.len() * rows];
         let packed = vectors.chunks_exact_mut(vector).zip(&mut *shifts).enumerate();
-        threads.for_each_item_with_scratch(batch.len(), packed, own, |(index, (to, shift)), own| {
-            *shift = self.pack(ins, index, &mut scratch::of::<f32>(own)[..2 * PIECE], to);
+        threads.for_each_item_with_scratch(batch.len() * rows, packed, own, |(i, (to, shift)), own| {
+            let space = &mut scratch::of::<f32>(own)[..2 * PIECE];
+            *shift = self.pack(ins, [i / rows, i % rows], space, to);
         });
-        let (vectors, shifts) = (&*vectors, &*shifts);
+        let (vectors, shifts, dots) = (&*vectors, &*shifts, self.dots.of(self.is_signed));
         let out = DisjointMut::bytes(&mut outs[0]);
-        let blocks = columns.div_ceil(rows);
+        let blocks = columns.div_ceil(matrix_rows);
         threads.for_each(batch.len() * blocks, |task| {
-            let (index, first) = (task / blocks, task % blocks * rows);
+            let (index, first) = (task / blocks, task % blocks * matrix_rows);
             let (matrix, _) = self.operands.at(ins, index);
-            let part = first..columns.min(first + rows);
+            let part = first..columns.min(first + matrix_rows);
             let location = matrix.locate(&part, &(0..depth));
             assert!(location.is_some(), "the matrix has the same strides everywhere");
             let Some(location) = location else { return };
-            let x = &vectors[index * vector..][..vector];
-            let mut sums = [0i64; TASK_ROWS];
-            let sums = &mut sums[..part.len()];
-            for (i, sums) in sums.chunks_mut(ROWS).enumerate() {
-                let from = (location.first.wrapping_add(i * ROWS * location.strides[0]), location.strides[0]);
-                // SAFETY: the rows are in the matrix (`locate`), the vector has as many bytes, and the CPU has the instructions.
-                let found = unsafe {
-                    if self.is_signed {
-                        dots::<true>(x, from, sums.len(), depth)
-                    } else {
-                        dots::<false>(x, from, sums.len(), depth)
+            let vectors = vectors.chunks_exact(vector).zip(shifts).skip(index * rows).take(rows);
+            let strides = if thin_first { [part.len(), 1] } else { [1, rows] };
+            let mut sums = [0i64; VECTORS * TASK_ROWS];
+            for done in (0..part.len()).step_by(ROWS) {
+                let count = ROWS.min(part.len() - done);
+                let from = (location.first.wrapping_add(done * location.strides[0]), location.strides[0]);
+                for (row, (x, &shift)) in vectors.clone().enumerate() {
+                    // SAFETY: the rows are in the matrix (`locate`), the vector has as many bytes, and the CPU has the instructions.
+                    let found = unsafe { dots(x, from, count, depth) };
+                    for (i, found) in found.into_iter().enumerate().take(count) {
+                        sums[row * strides[0] + (done + i) * strides[1]] = i64::from(found.wrapping_add(shift) as i32);
                     }
-                };
-                for (sum, found) in sums.iter_mut().zip(found) {
-                    *sum = i64::from(found.wrapping_add(shifts[index]) as i32);
                 }
             }
-            // SAFETY: one task writes these results, which are in the output.
-            unsafe { self.writer.write(sums, out.at((index * columns + first) * size)) };
+            let sums = &sums[..rows * part.len()];
+            let (first, run) = if thin_first { (first, part.len()) } else { (first * rows, sums.len()) };
+            for (i, sums) in sums.chunks_exact(run).enumerate() {
+                let at = index * rows * columns + i * columns + first;
+                // SAFETY: one task writes these results, which are in the output.
+                unsafe { self.writer.write(sums, out.at(at * size)) };
+            }
         });
     }
-}
-
-/// The dot products of a vector, padded with zeros, and `count` rows of `depth` bytes with this stride. If the bytes are signed, those of
-/// the rows are shifted to unsigned ones; else those of the rows are shifted to signed ones. Sums past `count` are unspecified.
-///
-/// # Safety
-/// The rows are valid for reading, there is one at least, and the vector has `depth` bytes, rounded up to [`VECTOR`]. The CPU has the
-/// instructions.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn dots<const SIGNED: bool>(
-    x: &[u8],
-    (first, stride): (*const u8, usize),
-    count: usize,
-    depth: usize,
-) -> [u32; ROWS] {
-    let flip = _mm512_set1_epi8(i8::MIN);
-    let rows: [*const u8; ROWS] = std::array::from_fn(|n| first.wrapping_add(n.min(count - 1) * stride));
-    let to_next_rows = (AHEAD + ROWS * stride).wrapping_sub(depth);
-    let mut sums = [_mm512_setzero_si512(); ROWS];
-    for l in (0..depth).step_by(VECTOR) {
-        let mask = if depth - l >= VECTOR { u64::MAX } else { (1 << (depth - l)) - 1 };
-        let ahead = if l + AHEAD < depth { AHEAD } else { to_next_rows };
-        // SAFETY, of both: the vector has these bytes, and the mask has those of the rows.
-        let x = unsafe { _mm512_loadu_si512(x.as_ptr().add(l).cast()) };
-        for (sum, row) in sums.iter_mut().zip(&rows) {
-            let from = row.wrapping_add(l);
-            prefetch(from.wrapping_add(ahead));
-            let row = _mm512_xor_si512(unsafe { _mm512_maskz_loadu_epi8(mask, from.cast()) }, flip);
-            *sum = if SIGNED { _mm512_dpbusd_epi32(*sum, row, x) } else { _mm512_dpbusd_epi32(*sum, x, row) };
-        }
-    }
-    sums.map(|sum| _mm512_reduce_add_epi32(sum) as u32)
 }
 
 #[cfg(test)]
 mod tests {
-    use remat_ir::{Aval, DotGeneral, Operation};
+    use remat_ir::{Aval, DotGeneral, Op, Operation};
 
     use super::*;
     use crate::interface::Layout;
-    use crate::kernels::matmul::Dot;
+    use crate::test_support::{assert_same, check_by, wild};
 
     /// Whether the kernel is taken for a vector of this length and a matrix of so many rows, or columns if they are `transposed`.
     fn is_taken(k: usize, n: usize, transposed: bool) -> bool {
@@ -210,14 +166,41 @@ mod tests {
         let layouts = ins.each_ref().map(Layout::from);
         let operands = [(DType::I8, &layouts[0]), (DType::I8, &layouts[1])];
         let out = &op.infer(&ins).expect("they fit")[0];
-        BytesKernel::is_for(&Dot::<f32>::new(&op, operands, out).operands(), DType::I32)
+        BytesKernel::dots_for(&Dot::<f32>::new(&op, operands, out)).is_some()
     }
 
     #[test]
     fn large_matrices_along_the_contracted_axis_are_read_as_bytes() {
-        assert_eq!(is_taken(DEPTH, COLUMNS, false), has_instruction());
+        assert_eq!(is_taken(DEPTH, COLUMNS, false), ByteDots::best().is_some());
         for (k, n, transposed) in [(DEPTH - 1, COLUMNS, false), (DEPTH, COLUMNS - 1, false), (DEPTH, COLUMNS, true)] {
             assert!(!is_taken(k, n, transposed), "{k} {n} {transposed}");
+        }
+    }
+
+    /// Few vectors by a matrix, as the first operand and as the second, for several rests of a register and of the rows of a task.
+    #[test]
+    fn all_instructions_multiply_few_vectors() {
+        for (_, dots) in ByteDots::all() {
+            for dtype in [DType::I8, DType::U8] {
+                for (m, k, n) in [(1, 256, 16), (2, 257, 17), (3, 319, 139), (VECTORS, 4100, 33)] {
+                    let [few, matrix] = [[2, m, k], [2, n, k]].map(|shape| wild(dtype, &shape, 1));
+                    let op = DotGeneral {
+                        lhs_contract: [2].as_slice().into(),
+                        rhs_contract: [2].as_slice().into(),
+                        lhs_batch: [0].as_slice().into(),
+                        rhs_batch: [0].as_slice().into(),
+                        preferred_element_type: DType::I32,
+                    };
+                    let build = |ins: &[Aval], outs: &[Aval]| -> Box<dyn Kernel> {
+                        let layouts = [0, 1].map(|i| Layout::from(&ins[i]));
+                        let operands = [(dtype, &layouts[0]), (dtype, &layouts[1])];
+                        Box::new(BytesKernel::new(dots, Dot::new(&op, operands, &outs[0])))
+                    };
+                    for ins in [[few.clone(), matrix.clone()], [matrix, few]] {
+                        check_by(&Op::from(op.clone()), build, &ins, assert_same);
+                    }
+                }
+            }
         }
     }
 }

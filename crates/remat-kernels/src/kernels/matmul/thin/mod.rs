@@ -7,13 +7,15 @@
 //! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
-//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. A vector of bytes has its own loops ([`bytes`]) where the
-//! CPU has an instruction for them.
+//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. Up to eight vectors of bytes have their own loops ([`bytes`]) where the
+//! CPU has instructions for them.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
 
 mod arithmetic;
+#[cfg(target_arch = "x86_64")]
+mod byte_dots;
 #[cfg(target_arch = "x86_64")]
 mod bytes;
 mod horizontal_sums;
@@ -23,15 +25,14 @@ mod short;
 use std::ops::Range;
 
 pub(super) use arithmetic::{Factor, Sum};
-use remat_ir::DType;
 
 use lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
 pub(in crate::kernels) use short::dots;
 use short::{Run, To};
 
-use super::Operands;
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
+use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::base::strided::Rows;
@@ -113,12 +114,24 @@ impl Read {
 }
 
 /// The kernel of products of bytes with a thin operand.
-pub(super) fn bytes_kernel(operands: Operands<f32>, out: DType) -> Box<dyn Kernel> {
+pub(super) fn bytes_kernel(dot: Dot<f32>) -> Box<dyn Kernel> {
     #[cfg(target_arch = "x86_64")]
-    if bytes::BytesKernel::is_for(&operands, out) {
-        return Box::new(bytes::BytesKernel::new(operands, out));
+    if let Some(dots) = bytes::BytesKernel::dots_for(&dot) {
+        return Box::new(bytes::BytesKernel::new(dots, dot));
     }
-    Box::new(ThinKernel::new(operands, Writer::<i64>::new(out)))
+    let out = dot.out;
+    Box::new(ThinKernel::new(dot.operands(), Writer::<i64>::new(out)))
+}
+
+/// Whether [`bytes_kernel`] multiplies the rows of a thin operand of bytes one by one, which is faster than a unit for so few.
+pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return bytes::BytesKernel::dots_for(dot).is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = dot;
+        false
+    }
 }
 
 /// Positions that are read at a time of so many rows of the thin operand, in whole groups of lanes. The fewer rows, the longer are the runs
