@@ -77,6 +77,8 @@ pub(crate) fn run(
         // SAFETY: the bytes are all 0, all 1 for bools, or all 255 for others, which each dtype allows, or those of an operand that the output may replace.
         .map(|(buffer, aval)| unsafe { Target::new(aval.dtype, buffer.bytes_mut()) })
         .collect();
+    // An engine reads the environment before it compiles.
+    let _ = crate::isa::max_cpu_isa();
     let before = ALLOCATIONS.get();
     kernel.run(&sources, &mut targets, scratch.bytes_mut(), threads);
     if threads.count() == 1 {

@@ -219,7 +219,7 @@ impl<A: Accumulator> Blocking<A> {
     }
 
     /// Blocks of all products.
-    pub(super) fn blocks(&self) -> usize {
+    pub(in crate::kernels) fn blocks(&self) -> usize {
         self.batch * self.rows.div_ceil(self.block_rows) * self.columns.div_ceil(self.block_columns)
     }
 
