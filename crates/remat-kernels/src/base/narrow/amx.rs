@@ -325,7 +325,7 @@ in_place!(f16_in_place, "tdpfp16ps");
 in_place!(signed_in_place, "tdpbssd");
 in_place!(unsigned_in_place, "tdpbuud");
 
-/// The micro-kernel of `tdpbf16ps` for planes of bf16 whose sums are f32.
+/// The micro-kernel of `tdpbf16ps` for f32 as sums of three bf16.
 ///
 /// # Safety
 /// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
@@ -413,7 +413,7 @@ unsafe fn split_f32(
     }
 }
 
-/// The micro-kernel of `tdpbf16ps` for planes of bf16 whose sums are f16.
+/// The micro-kernel of `tdpbf16ps` for f16 as sums of two bf16.
 ///
 /// # Safety
 /// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.

@@ -50,8 +50,8 @@
 //!
 //! An f16 has 11 significant bits and a bf16 8, so an f16 is the sum of two bf16, `x = x1 + x2`, and bf16 has exponents for all parts and
 //! products. A word has both parts of one f16. The right operand has a plane of words `(y1, y2)` and one of `(y2, y1)`, so that swapped
-//! operands have the same sums here too. Nothing is omitted and no product is rounded, so that the bound above holds for a `depth` larger by
-//! one. A matrix unit multiplies bf16 sixteen times as fast as AVX-512 multiplies f32, so four products are faster than one of f32.
+//! operands have the same sums here too. Nothing is omitted and no product is rounded, so that the bound above holds for a `depth` larger
+//! by one. A matrix unit multiplies bf16 sixteen times as fast as AVX-512 multiplies f32, so four products are faster than one of f32.
 //!
 //! Matrix units of newer CPUs also multiply pairs of f16 (AMX-FP16), with the order of bf16. Their products are exact in f32, and no
 //! subnormal number is lost.

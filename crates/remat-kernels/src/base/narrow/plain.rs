@@ -172,8 +172,8 @@ fn flushed(x: f32) -> f32 {
     if x > -f32::MIN_POSITIVE && x < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
 }
 
-/// `sum + x * y` of bf16 or f16, rounded once. Their product is exact, unless it is too small or too large. Only then the function for fused
-/// operations is needed, which takes long where the CPU has no instruction for it.
+/// `sum + x * y` of bf16 or f16, rounded once. Their product is exact, unless it is too small or too large. Only then the function for
+/// fused operations is needed, which takes long where the CPU has no instruction for it.
 fn add_product(sum: f32, x: f32, y: f32) -> f32 {
     let product = x * y;
     let size = if product < 0.0 { -product } else { product };

@@ -16,7 +16,7 @@ use crate::simd::Level;
 /// `from` is valid for reading a tile and `to` for writing one, without overlap; the CPU has the instructions.
 pub(crate) type Transpose = unsafe fn(from: *const u32, to: *mut u32);
 
-/// The function for a CPU with these instructions. On x86-64 only CPUs with AVX-512 have a unit.
+/// The function for a CPU with these instructions. Other CPUs of x86-64 pack only bytes.
 pub(crate) fn transpose(level: Level) -> Transpose {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]

@@ -17,8 +17,8 @@
 //! at few positions, as in gradients of weights ([`long_windows`], [`exchanged`]). Methods that are right only for finite numbers compute
 //! again where a result is not finite ([`finite`]).
 //!
-//! On a CPU with dot products of bf16 (AVX-512, NEON) and no matrix unit, windows of bf16 are also read in place, forward and for both gradients,
-//! if they have several elements and the results have positions (NCHW) or features (NHWC) innermost ([`pairs`]).
+//! On a CPU with dot products of bf16 (AVX-512, NEON) and no matrix unit, windows of bf16 are also read in place, forward and for both
+//! gradients, if they have several elements and the results have positions (NCHW) or features (NHWC) innermost ([`pairs`]).
 //!
 //! Other convolutions of bf16, and those of bytes, run on the CPU's unit for such products, if it has one ([`narrow`]). With too few
 //! features or positions for its panels, too short windows, or too little work, elements are widened ([`numbers`]), as are other dtypes.

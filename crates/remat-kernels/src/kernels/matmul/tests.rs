@@ -445,27 +445,30 @@ fn small_products_of_bytes_are_exact() {
     }
 }
 
-/// Many threads have smaller blocks: with one strip and several, one part and several, and sums that are kept between strips.
+/// Many threads have smaller blocks: with one part and several, one strip and several, and sums that are kept from strip to strip.
 #[test]
 fn blocks_for_many_threads_have_the_bits_of_those_for_one() {
+    smaller_blocks_have_the_same_bits::<f32>(DType::F32, [200, 300, 290]);
+    smaller_blocks_have_the_same_bits::<f32>(DType::F32, [130, 4200, 70]);
+    smaller_blocks_have_the_same_bits::<f32>(DType::F16, [130, 4200, 70]);
+    smaller_blocks_have_the_same_bits::<f64>(DType::F64, [60, 100, 1500]);
+}
+
+fn smaller_blocks_have_the_same_bits<A: Accumulator>(dtype: DType, [m, k, n]: [usize; 3]) {
     let mut stream = Stream::new(6);
-    for (dtype, to, [m, k, n]) in [
-        (DType::F32, DType::F32, [200, 300, 290]),
-        (DType::F32, DType::F32, [130, 4200, 70]),
-        (DType::F16, DType::F16, [130, 4200, 70]),
-        (DType::F64, DType::F64, [60, 100, 1500]),
-    ] {
-        let op = numbers([&[1], &[0]], [&[], &[]], to);
-        let ins = [rough(dtype, &[m, k], &mut stream), rough(dtype, &[k, n], &mut stream)];
-        let layouts = ins.each_ref().map(|x| Layout::from(x.aval()));
-        let out = Aval::new(to, [m, n]);
-        let dot = || Dot::<f64>::new(&op, [(dtype, &layouts[0]), (dtype, &layouts[1])], &out);
-        assert!(dot().rows * dot().columns * dot().depth >= SHARED);
-        let product = kernel(&op, [(dtype, &layouts[0]), (dtype, &layouts[1])], &out);
-        let of = |count| run(&*product, &ins, std::slice::from_ref(&out), None, &threads(count)).remove(0);
-        let one = of(1);
-        for count in [5, 7, 16] {
-            assert_same(&of(count), &one, &format!("{count} threads, {dtype}[{m},{k}] [{k},{n}]"));
-        }
+    let op = numbers([&[1], &[0]], [&[], &[]], dtype);
+    let ins = [rough(dtype, &[m, k], &mut stream), rough(dtype, &[k, n], &mut stream)];
+    let layouts = ins.each_ref().map(|x| Layout::from(x.aval()));
+    let out = Aval::new(dtype, [m, n]);
+    let dot = Dot::<A>::new(&op, [(dtype, &layouts[0]), (dtype, &layouts[1])], &out);
+    let writer = Writer::new(dtype);
+    let blocking = Blocking::new(A::micro_kernel(Level::best()), 1, [m, n, k], writer.is_direct());
+    let what = format!("{dtype}[{m},{k}] [{k},{n}]");
+    assert!(blocking.for_threads(16).blocks() > blocking.blocks(), "{what}");
+    let kernel = MatrixKernel { dot, writer, blocking };
+    let of = |count| run(&kernel, &ins, std::slice::from_ref(&out), None, &threads(count)).remove(0);
+    let one = of(1);
+    for count in [5, 7, 16] {
+        assert_same(&of(count), &one, &format!("{count} threads, {what}"));
     }
 }

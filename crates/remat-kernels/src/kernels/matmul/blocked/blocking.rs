@@ -58,13 +58,14 @@ const SHARED_BLOCKS: usize = 8;
 /// The number of threads for which [`Blocking::new`] chooses blocks that share strips. More threads get smaller ones.
 const FEW_THREADS: usize = 4;
 
-/// Fewest rows and columns of the smaller blocks: two panels of rows, for which a panel of the right operand is read, and four panels of
-/// columns, for which a left block is packed.
-const SMALLEST_BLOCK: [usize; 2] = [24, 128];
+/// Fewest panels of rows of the smaller blocks, for which a panel of the right operand is read, and fewest panels of columns, for which a
+/// left block is packed.
+const LEAST_PANELS: [usize; 2] = [2, 4];
 
 /// What a block costs besides its multiplications, for each of its rows and columns at a position of the contracted axis, in the
 /// multiplications that a core with two vectors of 16 lanes does meanwhile: half a cycle to pack an element of the left operand, and a
-/// quarter to bring one of the right operand into the second-level cache.
+/// quarter to bring one of the right operand into the second-level cache. Cores with shorter vectors do fewer, for which blocks come out
+/// a little larger than they could be, and so do blocks of a left operand that is packed already.
 const COSTS: [usize; 2] = [16, 8];
 
 /// Fewest multiplications of a task: some ten microseconds of a thread with AVX-512, so that handing it out costs little in comparison.
@@ -191,7 +192,8 @@ impl<A: Accumulator> Blocking<A> {
             (down * across).div_ceil(threads) * of_block
         };
         let least = count(of_few);
-        let most = [0, 1].map(|i| least[i].max(size[i] / SMALLEST_BLOCK[i]));
+        let panels = [self.kernel.rows, self.kernel.columns];
+        let most = [0, 1].map(|i| least[i].max(size[i] / (LEAST_PANELS[i] * panels[i])));
         let smaller = [1, 2, 4, 8].into_iter().flat_map(|cuts| {
             let across = (least[1] * cuts).min(most[1]);
             // Each thread has one block, or two, three or four.
@@ -263,6 +265,7 @@ impl<A: Accumulator> Blocking<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Level;
 
     /// Caches of 256 KiB (Haswell), 512 KiB (Zen 2), 1 MiB (Zen 4 and 5, Skylake) and 2 MiB (Sapphire Rapids), and elements of 4 and 8
     /// bytes.
@@ -289,9 +292,9 @@ mod tests {
     /// any other.
     #[test]
     fn many_threads_have_blocks_to_compute() {
-        let kernel = f32::micro_kernel(crate::simd::Level::best());
-        for shape in [[2048, 512, 512], [2048, 2048, 512], [512, 512, 2048], [512, 2048, 2048], [2048, 512, 8192]] {
-            let blocking = Blocking::new(kernel, 1, shape, true);
+        let shapes = [[2048, 512, 512], [2048, 2048, 512], [512, 512, 2048], [512, 2048, 2048], [2048, 512, 8192]];
+        for (level, shape) in Level::all().flat_map(|level| shapes.map(|shape| (level, shape))) {
+            let blocking = Blocking::new(f32::micro_kernel(level), 1, shape, true);
             for threads in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64] {
                 let Blocking { block_rows, block_columns, strip_columns, .. } = blocking.for_threads(threads);
                 if threads <= FEW_THREADS {

@@ -38,9 +38,9 @@ pub(in crate::kernels) struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes for products of elements of this kind. The panels of a part take 32 KiB, or 24 KiB for a right operand of split f32; the
-    /// packed rows of a block take 512 KiB, or 256 KiB where elements are split. (Blocks of 256 rows took up to 15 % longer, and parts of 32 groups took longer:
-    /// docs/EXPERIMENTS.md, "bf16 blocks on the matrix unit".)
+    /// The sizes for products of elements of this kind. The panels of a part take 32 KiB, or 16 KiB for a left operand that is split and 24
+    /// KiB for a right one of f32; the packed rows of a block take 512 KiB, or 256 KiB where elements are split. (Blocks of 256 rows took
+    /// up to 15 % longer, and parts of 32 groups took longer: docs/EXPERIMENTS.md, "bf16 blocks on the matrix unit".)
     pub(in crate::kernels) fn of(kind: Kind) -> Sizes {
         match kind {
             Kind::SplitF32 => Sizes { part: 4, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },

@@ -23,9 +23,11 @@ use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, SplitF16, SplitF32, Strided, Sums, Unit, pack};
 use crate::base::pieces::pieces;
 use crate::base::precision::{Precision, matmul_precision};
+use crate::base::product::Accumulator;
 use crate::base::scratch;
 use crate::base::strided::Rows;
 use crate::interface::{Kernel, Layout, Source, Target};
+use crate::simd::Level;
 use crate::threads::Threads;
 #[cfg(test)]
 pub(in crate::kernels) use blocking::SMALL;
@@ -45,9 +47,8 @@ const WIDENED_WORTH: usize = 1 << 15;
 /// matrices.
 const PADDED: usize = 4;
 
-/// The same for a unit whose instructions multiply fewer than [`WORDS`] words, as with AVX2 alone.
+/// The same for a unit whose instructions multiply fewer words than a vector of f32 has numbers, as with AVX2 alone.
 const PADDED_OF_FEW_WORDS: usize = 2;
-const WORDS: usize = 8;
 
 /// Fewest multiplications for which splitting f32 or f16 is worth it.
 const SPLIT_WORTH: usize = 1 << 18;
@@ -67,7 +68,8 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         Kind::Bf16 | Kind::F16 if !dot.is_thin() => work >= WIDENED_WORTH,
         Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && has_byte_dots(&dot) => false,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => {
-            let most = if unit.words() < WORDS { PADDED_OF_FEW_WORDS } else { PADDED };
+            let lanes = f32::micro_kernel(Level::best()).lanes;
+            let most = if unit.words() < lanes { PADDED_OF_FEW_WORDS } else { PADDED };
             work >= WORTH && padded(&dot) < work.saturating_mul(most)
         }
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,

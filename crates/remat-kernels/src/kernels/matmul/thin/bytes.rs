@@ -12,6 +12,7 @@ use super::super::{Dot, Operands};
 use super::byte_dots::{ByteDots, ROWS, STEP, VECTORS};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::Kind;
+use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
@@ -19,6 +20,12 @@ use crate::threads::Threads;
 /// Most rows of a task, and bytes of the matrix that a task reads at least.
 const TASK_ROWS: usize = 128;
 const TASK: usize = 1 << 16;
+
+/// Sums that a task has before it writes them.
+const SUMS: usize = 128;
+
+/// A piece of the rows has some for each of the vectors.
+const _: () = assert!(SUMS >= TASK_ROWS && SUMS.is_multiple_of(VECTORS * ROWS));
 
 /// The shortest vector, and the fewest rows of a matrix, for which packing the vector first pays.
 const DEPTH: usize = 256;
@@ -116,30 +123,32 @@ impl Kernel for BytesKernel {
         threads.for_each(batch.len() * blocks, |task| {
             let (index, first) = (task / blocks, task % blocks * matrix_rows);
             let (matrix, _) = self.operands.at(ins, index);
-            let part = first..columns.min(first + matrix_rows);
-            let location = matrix.locate(&part, &(0..depth));
-            assert!(location.is_some(), "the matrix has the same strides everywhere");
-            let Some(location) = location else { return };
             let vectors = vectors.chunks_exact(vector).zip(shifts).skip(index * rows).take(rows);
-            let strides = if thin_first { [part.len(), 1] } else { [1, rows] };
-            let mut sums = [0i64; VECTORS * TASK_ROWS];
-            for done in (0..part.len()).step_by(ROWS) {
-                let count = ROWS.min(part.len() - done);
-                let from = (location.first.wrapping_add(done * location.strides[0]), location.strides[0]);
-                for (row, (x, &shift)) in vectors.clone().enumerate() {
-                    // SAFETY: the rows are in the matrix (`locate`), the vector has as many bytes, and the CPU has the instructions.
-                    let found = unsafe { dots(x, from, count, depth) };
-                    for (i, found) in found.into_iter().enumerate().take(count) {
-                        sums[row * strides[0] + (done + i) * strides[1]] = i64::from(found.wrapping_add(shift) as i32);
+            let mut sums = [0i64; SUMS];
+            for part in pieces(first..columns.min(first + matrix_rows), SUMS / rows) {
+                let location = matrix.locate(&part, &(0..depth));
+                assert!(location.is_some(), "the matrix has the same strides everywhere");
+                let Some(location) = location else { return };
+                let strides = if thin_first { [part.len(), 1] } else { [1, rows] };
+                for done in (0..part.len()).step_by(ROWS) {
+                    let count = ROWS.min(part.len() - done);
+                    let from = (location.first.wrapping_add(done * location.strides[0]), location.strides[0]);
+                    for (row, (x, &shift)) in vectors.clone().enumerate() {
+                        // SAFETY: the rows are in the matrix (`locate`), the vector has as many bytes, and the CPU has the instructions.
+                        let found = unsafe { dots(x, from, count, depth) };
+                        for (i, found) in found.into_iter().enumerate().take(count) {
+                            sums[row * strides[0] + (done + i) * strides[1]] =
+                                i64::from(found.wrapping_add(shift) as i32);
+                        }
                     }
                 }
-            }
-            let sums = &sums[..rows * part.len()];
-            let (first, run) = if thin_first { (first, part.len()) } else { (first * rows, sums.len()) };
-            for (i, sums) in sums.chunks_exact(run).enumerate() {
-                let at = index * rows * columns + i * columns + first;
-                // SAFETY: one task writes these results, which are in the output.
-                unsafe { self.writer.write(sums, out.at(at * size)) };
+                let sums = &sums[..rows * part.len()];
+                let (first, run) = if thin_first { (part.start, part.len()) } else { (part.start * rows, sums.len()) };
+                for (i, sums) in sums.chunks_exact(run).enumerate() {
+                    let at = index * rows * columns + i * columns + first;
+                    // SAFETY: one task writes these results, which are in the output.
+                    unsafe { self.writer.write(sums, out.at(at * size)) };
+                }
             }
         });
     }

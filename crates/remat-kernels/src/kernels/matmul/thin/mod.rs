@@ -7,8 +7,8 @@
 //! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
-//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. Up to eight vectors of bytes have their own loops ([`bytes`]) where the
-//! CPU has instructions for them.
+//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. Up to eight vectors of bytes have their own loops
+//! ([`bytes`]) where the CPU has instructions for them.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
