@@ -7,6 +7,7 @@
 use remat_ir::DType;
 
 use super::super::element::Writer;
+use super::super::matrix::Location;
 use super::super::narrow::kinds;
 use super::super::{Dot, Operands};
 use super::byte_dots::{ByteDots, ROWS, STEP, VECTORS};
@@ -81,20 +82,29 @@ impl BytesKernel {
 
     /// Packs a vector of an index of the batch, and returns what makes up for the shift of the matrix.
     fn pack(&self, ins: &[Source<'_>], [index, row]: [usize; 2], space: &mut [f32], to: &mut [u8]) -> u32 {
-        let (_, thin) = self.operands.at(ins, index);
+        let (depth, (_, thin)) = (self.operands.depth, self.operands.at(ins, index));
+        let (packed, rest) = to.split_at_mut(depth);
+        rest.fill(0);
+        if let Some(Location { first, strides: [_, 1] }) = thin.locate(&(row..row + 1), &(0..depth)) {
+            // SAFETY: the row is in the operand (`locate`), whose elements are bytes.
+            packed.copy_from_slice(unsafe { std::slice::from_raw_parts(first, depth) });
+            let number = |byte: u8| if self.is_signed { i32::from(byte as i8) } else { i32::from(byte) };
+            return self
+                .dots
+                .shift(self.is_signed, packed.iter().fold(0, |sum, &byte| sum.wrapping_add(number(byte) as u32)));
+        }
         let (numbers, space) = space.split_at_mut(PIECE);
         let mut sum = 0u32;
-        for first in (0..self.operands.depth).step_by(PIECE) {
-            let piece = first..self.operands.depth.min(first + PIECE);
+        for first in (0..depth).step_by(PIECE) {
+            let piece = first..depth.min(first + PIECE);
             let numbers = &mut numbers[..piece.len()];
             thin.read_rows(row..row + 1, piece.clone(), space, numbers);
-            for (to, &number) in to[piece].iter_mut().zip(&*numbers) {
+            for (to, &number) in packed[piece].iter_mut().zip(&*numbers) {
                 let number = number as i32;
                 *to = number as u8;
                 sum = sum.wrapping_add(number as u32);
             }
         }
-        to[self.operands.depth..].fill(0);
         self.dots.shift(self.is_signed, sum)
     }
 }
@@ -112,10 +122,12 @@ impl Kernel for BytesKernel {
         let (vectors, rest) = scratch.split_at_mut(of_vectors);
         let (shifts, own) = rest.split_at_mut(of_shifts);
         let shifts = &mut scratch::of::<u32>(shifts)[..batch.len() * rows];
-        let packed = vectors.chunks_exact_mut(vector).zip(&mut *shifts).enumerate();
-        threads.for_each_item_with_scratch(batch.len() * rows, packed, own, |(i, (to, shift)), own| {
+        let packed = vectors.chunks_exact_mut(rows * vector).zip(shifts.chunks_exact_mut(rows)).enumerate();
+        threads.for_each_item_with_scratch(batch.len(), packed, own, |(index, (to, shifts)), own| {
             let space = &mut scratch::of::<f32>(own)[..2 * PIECE];
-            *shift = self.pack(ins, [i / rows, i % rows], space, to);
+            for (row, (to, shift)) in to.chunks_exact_mut(vector).zip(shifts).enumerate() {
+                *shift = self.pack(ins, [index, row], space, to);
+            }
         });
         let (vectors, shifts, dots) = (&*vectors, &*shifts, self.dots.of(self.is_signed));
         let out = DisjointMut::bytes(&mut outs[0]);
