@@ -133,13 +133,14 @@ unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
 }
 
-/// A micro-kernel of two by two tiles of sums, with the given instruction.
+/// A micro-kernel of two by two tiles of sums, which are in `tmm0` to `tmm3`. It multiplies a group by these instructions, whose operands
+/// are `left` and `right` bytes long.
 ///
 /// Left panels stream through, while a right panel stays in the first-level cache. Tiles of the left panel are loaded with a hint not to
 /// keep them there (`tileloaddt1`), or the two would evict each other.
 macro_rules! micro_kernel {
-    ($name:ident, $instruction:literal) => {
-        #[doc = concat!("The micro-kernel of `", $instruction, "`.")]
+    ($(#[$doc:meta])* $name:ident, left: $left:literal, right: $right:literal, $($line:expr),+ $(,)?) => {
+        $(#[$doc])*
         ///
         /// # Safety
         /// As for every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
@@ -151,8 +152,8 @@ macro_rules! micro_kernel {
             adds: bool,
             ahead: Prefetch,
         ) {
-            // SAFETY: the operands have this many groups of two tiles of 1,024 bytes, as the caller promises, and the sums four tiles with
-            // rows of this stride. No tile is in use before or after.
+            // SAFETY: the operands have this many groups of these bytes, in tiles of 1,024, as the caller promises, and the sums four tiles
+            // with rows of this stride. No tile is in use before or after.
             unsafe {
                 asm!(
                     "test {adds:e}, {adds:e}",
@@ -171,21 +172,9 @@ macro_rules! micro_kernel {
                     "test {groups}, {groups}",
                     "jz 5f",
                     "4:",
-                    "tileloaddt1 tmm4, [{left} + {row}]",
-                    "prefetcht1 [{ahead}]",
-                    "tileloadd tmm6, [{right} + {row}]",
-                    concat!($instruction, " tmm0, tmm4, tmm6"),
-                    "prefetcht1 [{ahead} + 64]",
-                    "tileloadd tmm7, [{right} + {row} + 1024]",
-                    concat!($instruction, " tmm1, tmm4, tmm7"),
-                    "prefetcht1 [{ahead} + 128]",
-                    "tileloaddt1 tmm5, [{left} + {row} + 1024]",
-                    concat!($instruction, " tmm2, tmm5, tmm6"),
-                    "prefetcht1 [{ahead} + 192]",
-                    concat!($instruction, " tmm3, tmm5, tmm7"),
-                    "add {ahead}, {step}",
-                    "add {left}, 2048",
-                    "add {right}, 2048",
+                    $($line,)+
+                    concat!("add {left}, ", $left),
+                    concat!("add {right}, ", $right),
                     "dec {groups}",
                     "jnz 4b",
                     "5:",
@@ -212,10 +201,94 @@ macro_rules! micro_kernel {
     };
 }
 
-micro_kernel!(bf16, "tdpbf16ps");
-micro_kernel!(f16, "tdpfp16ps");
-micro_kernel!(signed, "tdpbssd");
-micro_kernel!(unsigned, "tdpbuud");
+/// A micro-kernel of one plane, with the given instruction.
+macro_rules! one_plane {
+    ($name:ident, $instruction:literal) => {
+        micro_kernel!(
+            #[doc = concat!("The micro-kernel of `", $instruction, "`.")]
+            $name, left: 2048, right: 2048,
+            "tileloaddt1 tmm4, [{left} + {row}]",
+            "prefetcht1 [{ahead}]",
+            "tileloadd tmm6, [{right} + {row}]",
+            concat!($instruction, " tmm0, tmm4, tmm6"),
+            "prefetcht1 [{ahead} + 64]",
+            "tileloadd tmm7, [{right} + {row} + 1024]",
+            concat!($instruction, " tmm1, tmm4, tmm7"),
+            "prefetcht1 [{ahead} + 128]",
+            "tileloaddt1 tmm5, [{left} + {row} + 1024]",
+            concat!($instruction, " tmm2, tmm5, tmm6"),
+            "prefetcht1 [{ahead} + 192]",
+            concat!($instruction, " tmm3, tmm5, tmm7"),
+            "add {ahead}, {step}",
+        );
+    };
+}
+
+one_plane!(bf16, "tdpbf16ps");
+one_plane!(f16, "tdpfp16ps");
+one_plane!(signed, "tdpbssd");
+one_plane!(unsigned, "tdpbuud");
+
+micro_kernel!(
+    /// The micro-kernel of `tdpbf16ps` for f32 as sums of three bf16.
+    split_f32, left: 4096, right: 6144,
+    // (third, first) by (first, third).
+    "prefetcht1 [{ahead}]",
+    "prefetcht1 [{ahead} + 64]",
+    "tileloaddt1 tmm4, [{left} + {row}]",
+    "tileloadd tmm6, [{right} + {row}]",
+    "tdpbf16ps tmm0, tmm4, tmm6",
+    "tileloadd tmm7, [{right} + {row} + 1024]",
+    "tdpbf16ps tmm1, tmm4, tmm7",
+    "tileloaddt1 tmm5, [{left} + {row} + 1024]",
+    "tdpbf16ps tmm2, tmm5, tmm6",
+    "tdpbf16ps tmm3, tmm5, tmm7",
+    // (second, first) by (first, second).
+    "prefetcht1 [{ahead} + 128]",
+    "prefetcht1 [{ahead} + 192]",
+    "add {ahead}, {step}",
+    "tileloaddt1 tmm4, [{left} + {row} + 2048]",
+    "tileloadd tmm6, [{right} + {row} + 2048]",
+    "tdpbf16ps tmm0, tmm4, tmm6",
+    "tileloadd tmm7, [{right} + {row} + 3072]",
+    "tdpbf16ps tmm1, tmm4, tmm7",
+    "tileloaddt1 tmm5, [{left} + {row} + 3072]",
+    "tdpbf16ps tmm2, tmm5, tmm6",
+    "tdpbf16ps tmm3, tmm5, tmm7",
+    // (second, first) by (second, first).
+    "tileloadd tmm6, [{right} + {row} + 4096]",
+    "tdpbf16ps tmm0, tmm4, tmm6",
+    "tdpbf16ps tmm2, tmm5, tmm6",
+    "tileloadd tmm7, [{right} + {row} + 5120]",
+    "tdpbf16ps tmm1, tmm4, tmm7",
+    "tdpbf16ps tmm3, tmm5, tmm7",
+);
+
+micro_kernel!(
+    /// The micro-kernel of `tdpbf16ps` for f16 as sums of two bf16.
+    split_f16, left: 2048, right: 4096,
+    // (first, second) by (first, second).
+    "tileloaddt1 tmm4, [{left} + {row}]",
+    "prefetcht1 [{ahead}]",
+    "tileloadd tmm6, [{right} + {row}]",
+    "tdpbf16ps tmm0, tmm4, tmm6",
+    "prefetcht1 [{ahead} + 64]",
+    "tileloadd tmm7, [{right} + {row} + 1024]",
+    "tdpbf16ps tmm1, tmm4, tmm7",
+    "prefetcht1 [{ahead} + 128]",
+    "tileloaddt1 tmm5, [{left} + {row} + 1024]",
+    "tdpbf16ps tmm2, tmm5, tmm6",
+    "prefetcht1 [{ahead} + 192]",
+    "tdpbf16ps tmm3, tmm5, tmm7",
+    "add {ahead}, {step}",
+    // (first, second) by (second, first).
+    "tileloadd tmm6, [{right} + {row} + 2048]",
+    "tdpbf16ps tmm0, tmm4, tmm6",
+    "tdpbf16ps tmm2, tmm5, tmm6",
+    "tileloadd tmm7, [{right} + {row} + 3072]",
+    "tdpbf16ps tmm1, tmm4, tmm7",
+    "tdpbf16ps tmm3, tmm5, tmm7",
+);
 
 /// A function that measures an instruction, `count` times on each of the tiles of sums, with all operands in registers. It gives the number
 /// of instructions.
@@ -324,170 +397,3 @@ in_place!(bf16_in_place, "tdpbf16ps");
 in_place!(f16_in_place, "tdpfp16ps");
 in_place!(signed_in_place, "tdpbssd");
 in_place!(unsigned_in_place, "tdpbuud");
-
-/// The micro-kernel of `tdpbf16ps` for f32 as sums of three bf16.
-///
-/// # Safety
-/// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
-unsafe fn split_f32(
-    groups: usize,
-    left: *const u32,
-    right: *const u32,
-    (sums, stride): (*mut u32, usize),
-    adds: bool,
-    ahead: Prefetch,
-) {
-    // SAFETY: the left operand has this many groups of four tiles of 1,024 bytes, the right one of six, as the caller promises, and the
-    // sums are four tiles with rows of this stride. No tile is in use before or after.
-    unsafe {
-        asm!(
-            "test {adds:e}, {adds:e}",
-            "jz 2f",
-            "tileloadd tmm0, [{sums} + {stride}]",
-            "tileloadd tmm1, [{sums} + {stride} + 64]",
-            "tileloadd tmm2, [{below} + {stride}]",
-            "tileloadd tmm3, [{below} + {stride} + 64]",
-            "jmp 3f",
-            "2:",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "3:",
-            "test {groups}, {groups}",
-            "jz 5f",
-            "4:",
-            // (third, first) by (first, third).
-            "prefetcht1 [{ahead}]",
-            "prefetcht1 [{ahead} + 64]",
-            "tileloaddt1 tmm4, [{left} + {row}]",
-            "tileloadd tmm6, [{right} + {row}]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{right} + {row} + 1024]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tileloaddt1 tmm5, [{left} + {row} + 1024]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            // (second, first) by (first, second).
-            "prefetcht1 [{ahead} + 128]",
-            "prefetcht1 [{ahead} + 192]",
-            "add {ahead}, {step}",
-            "tileloaddt1 tmm4, [{left} + {row} + 2048]",
-            "tileloadd tmm6, [{right} + {row} + 2048]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{right} + {row} + 3072]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tileloaddt1 tmm5, [{left} + {row} + 3072]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            // (second, first) by (second, first).
-            "tileloadd tmm6, [{right} + {row} + 4096]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tileloadd tmm7, [{right} + {row} + 5120]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {left}, 4096",
-            "add {right}, 6144",
-            "dec {groups}",
-            "jnz 4b",
-            "5:",
-            "tilestored [{sums} + {stride}], tmm0",
-            "tilestored [{sums} + {stride} + 64], tmm1",
-            "tilestored [{below} + {stride}], tmm2",
-            "tilestored [{below} + {stride} + 64], tmm3",
-            adds = in(reg) u32::from(adds),
-            left = inout(reg) left => _,
-            right = inout(reg) right => _,
-            groups = inout(reg) groups => _,
-            ahead = inout(reg) ahead.first => _,
-            step = in(reg) ahead.stride,
-            sums = in(reg) sums,
-            below = in(reg) sums.wrapping_add(16 * stride),
-            row = in(reg) 64usize,
-            stride = in(reg) stride * size_of::<u32>(),
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        );
-    }
-}
-
-/// The micro-kernel of `tdpbf16ps` for f16 as sums of two bf16.
-///
-/// # Safety
-/// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
-unsafe fn split_f16(
-    groups: usize,
-    left: *const u32,
-    right: *const u32,
-    (sums, stride): (*mut u32, usize),
-    adds: bool,
-    ahead: Prefetch,
-) {
-    // SAFETY: the left operand has this many groups of two tiles of 1,024 bytes, the right one of four, as the caller promises, and the
-    // sums are four tiles with rows of this stride. No tile is in use before or after.
-    unsafe {
-        asm!(
-            "test {adds:e}, {adds:e}",
-            "jz 2f",
-            "tileloadd tmm0, [{sums} + {stride}]",
-            "tileloadd tmm1, [{sums} + {stride} + 64]",
-            "tileloadd tmm2, [{below} + {stride}]",
-            "tileloadd tmm3, [{below} + {stride} + 64]",
-            "jmp 3f",
-            "2:",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "3:",
-            "test {groups}, {groups}",
-            "jz 5f",
-            "4:",
-            // (first, second) by (first, second).
-            "tileloaddt1 tmm4, [{left} + {row}]",
-            "prefetcht1 [{ahead}]",
-            "tileloadd tmm6, [{right} + {row}]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "prefetcht1 [{ahead} + 64]",
-            "tileloadd tmm7, [{right} + {row} + 1024]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "prefetcht1 [{ahead} + 128]",
-            "tileloaddt1 tmm5, [{left} + {row} + 1024]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "prefetcht1 [{ahead} + 192]",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {ahead}, {step}",
-            // (first, second) by (second, first).
-            "tileloadd tmm6, [{right} + {row} + 2048]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tileloadd tmm7, [{right} + {row} + 3072]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {left}, 2048",
-            "add {right}, 4096",
-            "dec {groups}",
-            "jnz 4b",
-            "5:",
-            "tilestored [{sums} + {stride}], tmm0",
-            "tilestored [{sums} + {stride} + 64], tmm1",
-            "tilestored [{below} + {stride}], tmm2",
-            "tilestored [{below} + {stride} + 64], tmm3",
-            adds = in(reg) u32::from(adds),
-            left = inout(reg) left => _,
-            right = inout(reg) right => _,
-            groups = inout(reg) groups => _,
-            ahead = inout(reg) ahead.first => _,
-            step = in(reg) ahead.stride,
-            sums = in(reg) sums,
-            below = in(reg) sums.wrapping_add(16 * stride),
-            row = in(reg) 64usize,
-            stride = in(reg) stride * size_of::<u32>(),
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        );
-    }
-}
