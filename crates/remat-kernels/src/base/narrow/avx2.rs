@@ -324,14 +324,14 @@ fn same(words: __m256i) -> [__m256i; 1] {
 /// The even and the odd signed bytes of words, widened to 16 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widen_signed(words: __m256i) -> [__m256i; 2] {
+pub(crate) fn widen_signed(words: __m256i) -> [__m256i; 2] {
     [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(words)), _mm256_srai_epi16::<8>(words)]
 }
 
 /// The even and the odd unsigned bytes of words, widened to 16 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widen_unsigned(words: __m256i) -> [__m256i; 2] {
+pub(crate) fn widen_unsigned(words: __m256i) -> [__m256i; 2] {
     [_mm256_and_si256(words, _mm256_set1_epi16(0xff)), _mm256_srli_epi16::<8>(words)]
 }
 

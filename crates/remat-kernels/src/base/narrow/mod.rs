@@ -81,6 +81,8 @@ mod tests;
 mod transpose;
 mod unit;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::{widen_signed, widen_unsigned};
 pub(crate) use offsets::{MOST_ROWS, MOST_RUNS, RowRuns};
 pub(crate) use pack::{Side, Strided, pack};
 pub(crate) use part::Part;

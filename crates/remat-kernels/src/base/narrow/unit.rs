@@ -158,9 +158,7 @@ impl Session {
         // the tiles of this thread, which the session does not leave, are configured.
         unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds, ahead) }
     }
-}
 
-impl Session {
     /// Multiplies [`PANEL`] rows of a left operand, read in place `stride` elements apart, by the first 16 columns of a right panel, and
     /// writes the sums, in rows [`PANEL`] apart, or adds to them.
     ///
@@ -182,9 +180,7 @@ impl Session {
         // of this thread are configured.
         unsafe { kernel(groups, left, right.as_ptr(), (sums.as_mut_ptr(), PANEL), adds) }
     }
-}
 
-impl Session {
     /// For each row of a tile, multiplies the words of the left operand at `offsets` from it with the rows of a panel of 32 or 16 columns,
     /// and writes the sums, in rows [`PANEL`] apart, or adds to them.
     ///

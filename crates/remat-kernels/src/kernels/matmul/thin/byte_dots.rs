@@ -12,6 +12,7 @@
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 
+use crate::base::narrow::{widen_signed, widen_unsigned};
 use crate::isa::{Isa, allows};
 use crate::simd::prefetch;
 
@@ -213,19 +214,21 @@ fn add_unsigned_quadruples(sums: __m256i, row: __m256i, x: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_signed_pairs(sums: __m256i, row: __m256i, x: __m256i) -> __m256i {
-    let even = [row, x].map(|x| _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)));
-    let odd = [row, x].map(|x| _mm256_srai_epi16::<8>(x));
-    let [even, odd] = [even, odd].map(|[row, x]| _mm256_madd_epi16(row, x));
-    _mm256_add_epi32(sums, _mm256_add_epi32(even, odd))
+    add_widened(sums, widen_signed(row), widen_signed(x))
 }
 
 /// Adds the products of unsigned bytes: those of even ones, and those of odd ones.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_unsigned_pairs(sums: __m256i, row: __m256i, x: __m256i) -> __m256i {
-    let even = [row, x].map(|x| _mm256_and_si256(x, _mm256_set1_epi16(0xff)));
-    let odd = [row, x].map(|x| _mm256_srli_epi16::<8>(x));
-    let [even, odd] = [even, odd].map(|[row, x]| _mm256_madd_epi16(row, x));
+    add_widened(sums, widen_unsigned(row), widen_unsigned(x))
+}
+
+/// Adds the products of the even bytes and those of the odd ones, which are widened to 16 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_widened(sums: __m256i, row: [__m256i; 2], x: [__m256i; 2]) -> __m256i {
+    let [even, odd] = [0, 1].map(|i| _mm256_madd_epi16(row[i], x[i]));
     _mm256_add_epi32(sums, _mm256_add_epi32(even, odd))
 }
 
