@@ -2,13 +2,14 @@
 
 mod close;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use remat::ir::{Call, Jaxpr, Op};
 use remat::report::{fwd_bwd, saved_residuals};
 use remat::{
-    Policy, Tensor, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, grad, hessian, jacfwd, jacrev, jit, jvp,
-    linearize, make_jaxpr, map, scan, transform, value_and_grad, vjp, vmap, while_loop_checkpointed,
+    Policy, Tensor, checkpoint, checkpoint_layers, cond, custom_jvp, custom_vjp, eval_shape, grad, hessian, jacfwd, jacrev, jit, jvp,
+    linearize, make_jaxpr, map, named_scope, scan, transform, value_and_grad, vjp, vmap, while_loop_checkpointed,
 };
 
 use close::{close, f, vector};
@@ -161,6 +162,71 @@ fn rules_are_in_programs_that_are_to_be_differentiated() {
         assert!(error.message().starts_with("the rule of `exp2"), "{error}");
         assert_eq!(error.operation(), operation);
     }
+}
+
+/// sin, with a value of this name in its rule only.
+fn named_in_rule(name: &'static str) -> impl Fn(&Tensor) -> Tensor {
+    custom_jvp(|x: &Tensor| x.sin(), move |x: &Tensor, t: &Tensor| (x.sin(), x.cos().named(name) * t))
+}
+
+/// A policy may name what only the rule of a custom function has, wherever the function is called.
+#[test]
+fn names_in_rules_are_known_to_plain_calls() {
+    let x = f(0.5);
+    let forward = |x: &Tensor| (x.sin(), x.cos().named("slope"));
+    let reverse = custom_vjp(|x: &Tensor| x.sin(), forward, |slope: &Tensor, ct: &Tensor| slope * ct);
+    let scoped = |x: &Tensor| named_scope("layer", || named_in_rule("slope")(x));
+    let policy = || Policy::names(["slope"]);
+    let regions: [Box<dyn Fn(&Tensor) -> Tensor>; 5] = [
+        Box::new(checkpoint(policy(), named_in_rule("slope"))),
+        Box::new(checkpoint(policy(), reverse)),
+        Box::new(checkpoint_layers("layer", policy(), scoped)),
+        Box::new(checkpoint(policy(), jit_of(named_in_rule("slope")))),
+        // A rule of a rule.
+        Box::new(checkpoint(policy(), |x: &Tensor| {
+            let slope = named_in_rule("slope");
+            custom_jvp(|x: &Tensor| x.sin(), move |x: &Tensor, t: &Tensor| (slope(x), x.cos() * t))(x)
+        })),
+    ];
+    for region in &regions {
+        close(&region(&x), &x.sin());
+        close(&jit(|x: &Tensor| region(x)).call(x.clone()).unwrap(), &x.sin());
+        close(&grad(|x: &Tensor| region(x))(&x).unwrap(), &x.cos());
+        close(&vmap(|x: &Tensor| region(x))(&vector(3, 0.9)).unwrap(), &vector(3, 0.9).sin());
+    }
+}
+
+fn jit_of(f: impl Fn(&Tensor) -> Tensor) -> impl Fn(&Tensor) -> Tensor {
+    let f = jit(f);
+    move |x| f.call(x.clone()).unwrap()
+}
+
+/// Without a rule in the program a typo is found all the same, also if a function calls itself in its rule.
+#[test]
+fn typos_are_found_where_rules_are_not_traced() {
+    let message = |f: &dyn Fn(&Tensor) -> Tensor| {
+        let region = checkpoint(Policy::names(["slop"]), |x: &Tensor| f(x));
+        region(&vector(2, 0.9)).aval().unwrap_err().to_string()
+    };
+    let error = message(&named_in_rule("slope"));
+    assert!(error.contains("no value in the region has; did you mean `slope`?"), "{error}");
+    for f in [sin2, exp2, exp2_reverse] {
+        assert!(message(&f).contains("nothing in it is named"), "{}", message(&f));
+    }
+    assert!(message(&|x: &Tensor| tower(200, x)).contains("nothing in it is named"));
+}
+
+/// The names of an inner region are those of the outer one, and nothing is traced for them again.
+#[test]
+fn names_in_rules_of_nested_regions_take_linear_time() {
+    fn nested(depth: usize, traced: &Cell<usize>, x: &Tensor) -> Tensor {
+        traced.set(traced.get() + 1);
+        let Some(below) = depth.checked_sub(1) else { return named_in_rule("slope")(x) };
+        checkpoint(Policy::names(["slope"]), |x: &Tensor| nested(below, traced, x))(x)
+    }
+    let traced = Cell::new(0);
+    close(&nested(100, &traced, &f(0.5)), &f(0.5f64.sin()));
+    assert!(traced.get() < 110, "{} for 101 functions", traced.get());
 }
 
 /// A tower of functions, each with a rule that calls the function below.

@@ -1,13 +1,12 @@
 //! Checkpointed regions.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use remat_ir::{Aval, Error, ErrorKind, Loc, Policy, Result, did_you_mean};
 
 use crate::trace::{
-    Order, Output, Program, Tensor, Tree, avals, bind_at, collect_names, current_loc, fail, failed, rebuild, structure,
-    trace_at, untraced,
+    Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure, trace_at,
+    untraced,
 };
 use crate::transform::internal;
 
@@ -35,8 +34,8 @@ use crate::transform::internal;
 /// ```
 ///
 /// # Errors
-/// If the policy mentions a name that no value in the region has; the error suggests the nearest name. It is a failed tensor, or an `Err`
-/// if `f` returns a `Result`.
+/// If the policy mentions a name that no value in the region has, nor in the rule of a custom function that it calls; the error suggests the
+/// nearest name. It is a failed tensor, or an `Err` if `f` returns a `Result`.
 ///
 /// # Panics
 /// If `f` calls itself forever, returns a plain tree, and is not inside another transformation: then no value can carry the error.
@@ -48,9 +47,15 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl
     move |x| {
         let Some(policy) = &policy else { return f(x) };
         let Ok(avals) = avals(&structure(x).0) else { return untraced(&f, x, loc) };
-        let (program, value) = trace_value(Order::current(), avals, &f, x, loc);
+        let trace = |order| trace_value(order, avals.clone(), &f, x, loc);
+        let (program, value) = trace(Order::current());
         value.map_tree(|tree| {
-            let outs = program.and_then(|program| apply(policy, &program, x, loc));
+            let outs = program.and_then(|program| {
+                let names = || Names::of(&program.jaxpr);
+                let traced = |order| Ok(Names::of(&trace(order).0?.jaxpr));
+                expect_names("checkpoint", policy, names, "the region", traced).map_err(|e| e.at(loc))?;
+                apply(policy, &program, x, loc)
+            });
             rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
         })
     }
@@ -96,11 +101,6 @@ fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
 }
 
 fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> Result<Vec<Tensor>> {
-    if policy.contradictory_name().is_some() || !policy.mentioned_names().is_empty() {
-        let mut names = BTreeSet::new();
-        collect_names(&program.jaxpr.eqns, &mut names);
-        expect_names("checkpoint", policy, &names, "the region").map_err(|e| e.at(loc))?;
-    }
     let op = remat_ir::Checkpoint { jaxpr: program.jaxpr.clone(), differentiated: false, policy: policy.clone() };
     let leaves = structure(x).0;
     let operands: Vec<&Tensor> = program.captured.iter().chain(&leaves).collect();
@@ -108,25 +108,34 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
 }
 
 /// Fails if the policy mentions a name that no value has, or a name both to save and to offload.
-pub(super) fn expect_names(operation: &str, policy: &Policy, names: &BTreeSet<Arc<str>>, place: &str) -> Result<()> {
+///
+/// `names` are those of the traced program. A custom function has no rule in it if no derivative is to be taken; then a missing name is
+/// looked for in traces for more derivatives, which give the names of a rule, of a rule that it calls, and so on: `traced` has these.
+pub(super) fn expect_names(
+    operation: &str,
+    policy: &Policy,
+    names: impl FnOnce() -> Names,
+    place: &str,
+    traced: impl Fn(Order) -> Result<Names>,
+) -> Result<()> {
     let error = |message: String| Err(Error::new(ErrorKind::Policy, operation, message));
     if let Some(name) = policy.contradictory_name() {
         return error(format!("the policy {policy} both saves and offloads `{name}`"));
     }
-    for mention in &policy.mentioned_names() {
-        if names.contains(mention) {
-            continue;
-        }
-        let hint = did_you_mean(mention, names.iter().map(|name| &**name), || {
-            let all: Vec<&str> = names.iter().map(|name| &**name).collect();
-            match all.is_empty() {
-                false => format!("; the names are {}", all.join(", ")),
-                true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
-            }
-        });
-        return error(format!(
-            "the policy {policy} mentions the name `{mention}`, which no value in {place} has{hint}"
-        ));
+    let mentioned = policy.mentioned_names();
+    if mentioned.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let (mut names, mut order) = (names(), Order::current());
+    while !mentioned.is_subset(&names.known) && names.may_be_more() {
+        order = order.plus(1);
+        names = traced(order)?;
+    }
+    let known = || names.known.iter().map(|name| &**name);
+    let Some(mention) = mentioned.iter().find(|mention| !names.known.contains(*mention)) else { return Ok(()) };
+    let hint = did_you_mean(mention, known(), || match names.known.is_empty() {
+        false => format!("; the names are {}", known().collect::<Vec<_>>().join(", ")),
+        true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
+    });
+    error(format!("the policy {policy} mentions the name `{mention}`, which no value in {place} has{hint}"))
 }

@@ -6,11 +6,11 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_ir::{Error, ErrorKind, Loc, Policy, Result, did_you_mean};
+use remat_ir::{Error, ErrorKind, Policy, Result, did_you_mean};
 
 use super::checkpoint::{expect_names, trace_value};
 use crate::trace::{
-    Order, Output, Seen, Selection, Tree, avals, current_loc, fail, operands, pattern, rebuild, run, structure,
+    Names, Order, Output, Seen, Selection, Tree, avals, current_loc, fail, operands, pattern, rebuild, run, structure,
     untraced, with_selection,
 };
 
@@ -176,12 +176,16 @@ pub fn checkpoint_layers<A: Tree, R: Output>(
         let Some(policy) = &policy else { return f(x) };
         let leaves = structure(x).0;
         let Ok(avals) = avals(&leaves) else { return untraced(&f, x, loc) };
-        let (takes, seen) = (Box::new(layers.test()), Default::default());
-        let selection = Rc::new(Selection { takes, policy: policy.clone(), seen });
-        let (program, value) = with_selection(selection.clone(), || trace_value(Order::current(), avals, &f, x, loc));
+        let trace = |order| {
+            let (takes, seen) = (Box::new(layers.test()), Default::default());
+            let selection = Rc::new(Selection { takes, policy: policy.clone(), seen });
+            let (program, value) = with_selection(selection.clone(), || trace_value(order, avals.clone(), &f, x, loc));
+            (program.map(|program| (program, selection.seen.take())), value)
+        };
+        let (program, value) = trace(Order::current());
         value.map_tree(|tree| {
-            let outs = program.and_then(|program| {
-                expect_met(&layers, policy, &selection.seen.borrow(), loc)?;
+            let outs = program.and_then(|(program, seen)| {
+                expect_met(&layers, policy, &seen, |order| Ok(trace(order).0?.1.names)).map_err(|e| e.at(loc))?;
                 run(NAME, &program.jaxpr, &operands(&program.captured, leaves), loc)
             });
             rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
@@ -190,9 +194,9 @@ pub fn checkpoint_layers<A: Tree, R: Output>(
 }
 
 /// Fails if no layer was selected, or if the policy does not fit the selected layers.
-fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, loc: Loc) -> Result<()> {
+fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, traced: impl Fn(Order) -> Result<Names>) -> Result<()> {
     if seen.selected > 0 {
-        return expect_names(NAME, policy, &seen.names, "the selected layers").map_err(|error| error.at(loc));
+        return expect_names(NAME, policy, || seen.names.clone(), "the selected layers", traced);
     }
     let list = |paths: &mut dyn Iterator<Item = &str>| paths.take(8).collect::<Vec<_>>().join(", ");
     let all = list(&mut seen.scopes.iter().map(|path| &**path));
@@ -213,5 +217,5 @@ fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, loc: Loc) -> Result
             format!("the pattern `{pattern}` matches no named scope{hint}")
         }
     };
-    Err(Error::new(ErrorKind::Argument, NAME, message).at(loc))
+    Err(Error::new(ErrorKind::Argument, NAME, message))
 }

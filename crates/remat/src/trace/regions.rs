@@ -10,8 +10,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Checkpoint, Eqn, Jaxpr, Loc, Op, Policy, Prim, Scope, Var, VarMap};
+use remat_ir::{Atom, Builder, Checkpoint, Eqn, Jaxpr, Loc, Policy, Scope, Var, VarMap};
 
+use super::Names;
 use super::tracer::{TraceId, Tracer};
 
 thread_local! {
@@ -34,7 +35,7 @@ pub(crate) struct Seen {
     /// The number of selected scopes.
     pub(crate) selected: usize,
     /// The names of values in them.
-    pub(crate) names: BTreeSet<Arc<str>>,
+    pub(crate) names: Names,
 }
 
 /// Runs `f` under a selection, in addition to those already active.
@@ -97,23 +98,11 @@ pub(super) fn leave(entered: Entered) {
         let eqns = &tracer.builder.peek().eqns[range.clone()];
         let loc = eqns.first().map_or(Loc::UNKNOWN, |eqn| Loc { scope, ..eqn.loc });
         for selection in &by {
-            collect_names(eqns, &mut selection.seen.borrow_mut().names);
+            selection.seen.borrow_mut().names.collect(eqns);
         }
         let regions = by.iter().map(|selection| Region { range: range.clone(), policy: selection.policy.clone(), loc });
         tracer.regions.extend(regions);
     });
-}
-
-/// Adds the names of values in these equations and in their bodies.
-pub(crate) fn collect_names(eqns: &[Eqn], names: &mut BTreeSet<Arc<str>>) {
-    for eqn in eqns {
-        if let Op::Prim(Prim::Name(op)) = &eqn.op {
-            names.insert(op.name.clone());
-        }
-        for body in eqn.op.bodies() {
-            collect_names(&body.eqns, names);
-        }
-    }
 }
 
 /// Consecutive equations that become a region.
