@@ -82,7 +82,7 @@ fn the_binomial_scheme_gives_the_values_and_gradients_of_a_plain_scan_bit_for_bi
 }
 
 /// The bytes of the residuals beside the weight, the inputs, the weights of the loss and, being vectors of integers as long
-/// as the loop or longer, the table of the schedule.
+/// as the loop or longer, which are none.
 fn kept(length: usize, scheme: &LoopScheme) -> usize {
     let x = operands(length);
     let (_, pullback) = vjp(|x: &Operands| loss(Some(scheme), false, x), &x).unwrap();
@@ -97,9 +97,9 @@ fn residuals_are_as_few_as_the_scheme_says() {
     let state = 3 * 8 + 4;
     let length = 64;
     for states in [1, 2, 5, 20] {
-        // The states, the one that the loop works on, the first one as an operand.
+        // The states, the one that the loop works on, the first one as an operand. The schedule has a few numbers for each of them.
         let bytes = kept(length, &LoopScheme::Binomial { states });
-        assert!(bytes <= (states + 2) * state, "{states} states: {bytes} bytes");
+        assert!(bytes <= (states + 2) * state + (states + 1) * 16 * 4, "{states} states: {bytes} bytes");
     }
     let plain = kept(length, &LoopScheme::Levels(1));
     let root = kept(length, &LoopScheme::Levels(2));
@@ -107,6 +107,26 @@ fn residuals_are_as_few_as_the_scheme_says() {
     assert!(plain >= length * 3 * 8, "{plain}");
     assert!(root <= (8 + 2) * state, "{root}");
     assert!(cube <= (4 + 2) * state, "{cube}");
+}
+
+/// The schedule is found by the loop: whatever its length, the program holds a few numbers for each state.
+#[test]
+fn a_long_loop_has_no_table_of_its_schedule() {
+    for (length, states, most) in [(1_000_000, 20, 1500), (1_000_000, 2, 30_000), (10_000, 10_000, 400_000)] {
+        let options = ScanOptions { length: Some(length), ..ScanOptions::default() };
+        let run = |x: &Tensor| {
+            let scheme = LoopScheme::Binomial { states };
+            Ok(scan_checkpointed_with(&options, scheme, |x: &Tensor, (): &()| (x.sin(), ()), x, &())?.0)
+        };
+        let program = make_jaxpr(grad(run))(&Tensor::from(0.5f32)).unwrap();
+        let bytes: usize = program.consts.iter().map(|array| array.aval().bytes()).sum();
+        assert!(bytes < most, "{length} iterations, {states} states: {bytes} bytes");
+    }
+    let options = ScanOptions { length: Some(3_000_000_000), ..ScanOptions::default() };
+    let scheme = LoopScheme::Binomial { states: 2 };
+    let step = |x: &Tensor, (): &()| (x.sin(), ());
+    let error = scan_checkpointed_with(&options, scheme, step, &Tensor::from(0.5f32), &()).unwrap_err();
+    assert_eq!(error.message(), "3000000000 iterations are too many for 2 states");
 }
 
 /// The longest loop in a program.

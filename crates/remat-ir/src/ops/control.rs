@@ -81,6 +81,8 @@ pub struct CustomVjp {
     pub call: Arc<Jaxpr>,
     /// The rule; `None` as in [`CustomJvp::jvp`].
     pub rule: Option<VjpRule>,
+    /// The function with the same values that has a forward mode, if there is one: errors name it.
+    pub forward: Option<Arc<str>>,
     /// The number of captured constants.
     pub num_consts: usize,
 }
@@ -100,6 +102,7 @@ pub struct VjpRule {
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct CustomLin {
     pub name: Arc<str>,
+    pub forward: Option<Arc<str>>,
     pub bwd: Arc<Jaxpr>,
     pub num_residuals: usize,
 }
@@ -107,9 +110,12 @@ pub struct CustomLin {
 impl CustomLin {
     /// The error of an engine that has to evaluate it: only the transpose of this map is known.
     pub fn not_evaluated(&self) -> Error {
+        let remedy = match &self.forward {
+            Some(function) => format!("; in forward mode use `{function}`, which has the same values"),
+            None => " (custom_vjp); give it a custom_jvp instead".to_string(),
+        };
         let message = format!(
-            "forward-mode differentiation of `{}` is not defined: it has a reverse rule only (custom_vjp); give it a \
-             custom_jvp instead",
+            "forward-mode differentiation of `{}` is not defined: it has a reverse rule only{remedy}",
             self.name
         );
         Error::new(ErrorKind::Differentiation, "custom_vjp", message)
@@ -408,13 +414,15 @@ impl Operation for CustomVjp {
     }
 
     fn params(&self) -> Params {
-        vec![
+        let mut params = vec![
             ("name", Param::Word(self.name.clone())),
             ("call_jaxpr", Param::Jaxpr(self.call.clone())),
             ("fwd_jaxpr", optional(self.rule.as_ref().map(|rule| &rule.fwd))),
             ("bwd_jaxpr", optional(self.rule.as_ref().map(|rule| &rule.bwd))),
             ("num_consts", Param::Int(self.num_consts as i64)),
-        ]
+        ];
+        params.extend(forward(self.forward.as_ref()));
+        params
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
@@ -429,6 +437,7 @@ impl Operation for CustomVjp {
                 name: params.word("name")?,
                 call: params.jaxpr("call_jaxpr")?,
                 rule,
+                forward: params.optional_word("forward")?,
                 num_consts: params.size("num_consts")?,
             })
         })
@@ -459,22 +468,30 @@ impl Operation for CustomLin {
     }
 
     fn params(&self) -> Params {
-        vec![
+        let mut params = vec![
             ("name", Param::Word(self.name.clone())),
             ("bwd_jaxpr", Param::Jaxpr(self.bwd.clone())),
             ("num_res", Param::Int(self.num_residuals as i64)),
-        ]
+        ];
+        params.extend(forward(self.forward.as_ref()));
+        params
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "custom_lin").then(|| {
             Ok(CustomLin {
                 name: params.word("name")?,
+                forward: params.optional_word("forward")?,
                 bwd: params.jaxpr("bwd_jaxpr")?,
                 num_residuals: params.size("num_res")?,
             })
         })
     }
+}
+
+/// The parameter with the function that has a forward mode, which programs print only if there is one.
+fn forward(function: Option<&Arc<str>>) -> Option<(&'static str, Param)> {
+    function.map(|function| ("forward", Param::Word(function.clone())))
 }
 
 /// A program, or `None`.

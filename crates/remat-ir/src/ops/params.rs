@@ -122,6 +122,12 @@ impl<'a> ParamMap<'a> {
         }
     }
 
+    /// Takes a word, if it is there.
+    pub fn optional_word(&self, name: &str) -> Result<Option<Arc<str>>> {
+        let is_there = self.params.borrow().iter().any(|(n, _)| &**n == name);
+        is_there.then(|| self.word(name)).transpose()
+    }
+
     /// Takes a dtype.
     pub fn dtype(&self, name: &str) -> Result<DType> {
         match self.take(name)? {

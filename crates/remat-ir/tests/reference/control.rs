@@ -54,6 +54,7 @@ fn calls_evaluate_their_bodies() {
             name: name.clone(),
             call: body.clone(),
             rule: Some(VjpRule { fwd: body, bwd: bwd.clone() }),
+            forward: None,
             num_consts: 0,
         }
         .into(),
@@ -62,7 +63,14 @@ fn calls_evaluate_their_bodies() {
         assert_eq!(eval_op(&op, &x).unwrap().iter().map(numbers).collect::<Vec<_>>(), want, "{}", op.name());
     }
     let bwd = jaxpr("{ lambda ; a:f32[2]. let  in (a,) }");
-    let error = eval_op(&CustomLin { name, bwd, num_residuals: 0 }.into(), &x).unwrap_err();
+    let lin = CustomLin { name, forward: None, bwd, num_residuals: 0 };
+    let other = CustomLin { forward: Some("g".into()), ..lin.clone() };
+    assert_eq!(
+        eval_op(&other.into(), &x).unwrap_err().message(),
+        "forward-mode differentiation of `f` is not defined: it has a reverse rule only; in forward mode use `g`, which has \
+         the same values"
+    );
+    let error = eval_op(&lin.into(), &x).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Differentiation);
     assert_eq!(
         error.to_string(),

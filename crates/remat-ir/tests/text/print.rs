@@ -166,11 +166,12 @@ fn custom_rules_and_loops() {
     let ops: [Op; 6] = [
         CustomJvp { name: "relu".into(), call: unary.clone(), jvp: Some(two), num_consts: 0 }.into(),
         CustomJvp { name: "relu".into(), call: unary.clone(), jvp: None, num_consts: 0 }.into(),
-        CustomVjp { name: "relu".into(), call: unary.clone(), rule: None, num_consts: 0 }.into(),
+        CustomVjp { name: "relu".into(), call: unary.clone(), rule: None, forward: None, num_consts: 0 }.into(),
         CustomVjp {
             name: "<lambda>".into(),
             call: unary.clone(),
             rule: Some(VjpRule { fwd, bwd: bwd.clone() }),
+            forward: None,
             num_consts: 0,
         }
         .into(),
@@ -179,7 +180,7 @@ fn custom_rules_and_loops() {
     ];
     let mut b = Builder::new();
     let mut x = b.input(f32s(&[]));
-    let lin = CustomLin { name: "f".into(), bwd, num_residuals: 1 };
+    let lin = CustomLin { name: "f".into(), forward: None, bwd, num_residuals: 1 };
     x = b.emit1(lin.into(), &[x, x]).unwrap();
     for op in ops {
         x = b.emit1(op, &[x]).unwrap();

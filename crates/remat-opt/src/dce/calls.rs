@@ -127,7 +127,7 @@ fn custom_lin(op: &CustomLin) -> Result<Pruned> {
     let bwd = dce_body(&op.bwd, &vec![true; num_outs], &keep)?;
     let num_cts = op.bwd.ins.len() - op.num_residuals;
     let used_residuals = &bwd.used_ins[..op.num_residuals];
-    let pruned = CustomLin { name: op.name.clone(), num_residuals: count(used_residuals), bwd: bwd.jaxpr };
+    let pruned = CustomLin { num_residuals: count(used_residuals), bwd: bwd.jaxpr, ..op.clone() };
     let used_ins = [used_residuals, &vec![true; num_outs]].concat();
     Ok(Pruned { op: pruned.into(), used_ins, kept_outs: vec![true; num_cts] })
 }

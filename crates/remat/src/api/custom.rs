@@ -119,12 +119,14 @@ pub fn custom_vjp<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B
     backward: impl Fn(&S, &R::Tree) -> B,
 ) -> impl Fn(&A) -> R {
     let name = short_type_name_of(&f);
-    custom_vjp_at(name.into(), current_loc(), f, forward, backward)
+    custom_vjp_at(name.into(), None, current_loc(), f, forward, backward)
 }
 
-/// As [`custom_vjp`], with the name `name` in programs and errors.
+/// As [`custom_vjp`], with the name `name` in programs and errors. `with_forward` is the function with the same values that has a forward
+/// mode, if there is one, which errors advise.
 pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B: Output<Tree = A>>(
     name: Arc<str>,
+    with_forward: Option<&str>,
     loc: Loc,
     f: impl Fn(&A) -> R,
     forward: impl Fn(&A) -> F,
@@ -137,6 +139,7 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
                     name: name.clone(),
                     call: call.jaxpr.clone(),
                     rule: None,
+                    forward: with_forward.map(Arc::from),
                     num_consts: call.captured.len(),
                 };
                 return Ok((op.into(), call.captured.clone()));
@@ -163,7 +166,8 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
             let num_consts = captured.len();
             let fwd = Arc::new(return_consts(&fwd, num_consts, out_avals.len())?);
             let rule = Some(VjpRule { fwd, bwd });
-            let op = remat_ir::CustomVjp { name: name.clone(), call, rule, num_consts };
+            let forward = with_forward.map(Arc::from);
+            let op = remat_ir::CustomVjp { name: name.clone(), call, rule, forward, num_consts };
             Ok((op.into(), captured))
         })
     }

@@ -1,8 +1,9 @@
 //! A scan whose backward pass is one scan over the actions of a binomial schedule.
 
-use remat_ir::Result;
+use remat_ir::{Error, ErrorKind, Result};
 
-use super::schedule::{Action, reversal};
+use super::cursor::{Cursor, Schedule};
+use super::schedule::binomial_steps;
 use super::{Body, slots};
 use crate::api::custom::custom_vjp_at;
 use crate::api::{ScanOptions, cond, scan_with, vjp};
@@ -19,112 +20,79 @@ pub(super) fn run(body: &Body, states: usize) -> Result<Outs> {
     if body.length == 0 {
         return body.scan(consts, &body.carry, &body.xs, 0);
     }
-    let schedule = Schedule::new(body, states);
+    let schedule = Schedule::new(body.length, states);
+    let is_countable = |&steps: &usize| i32::try_from(body.length).is_ok() && steps < usize::MAX;
+    let Some(steps) = binomial_steps(body.length, schedule.states).filter(is_countable) else {
+        let message = format!("{} iterations are too many for {states} states", body.length);
+        return Err(Error::new(ErrorKind::Argument, super::SCAN, message));
+    };
+    // Of the computed iterations the forward pass has done the first sweep, and all are differentiated.
+    let actions = steps + 1;
     let scan = custom_vjp_at(
         super::SCAN.into(),
+        Some("scan"),
         body.loc,
         |(consts, carry, xs): &Operands| body.scan(consts, carry, xs, body.length),
         |operands: &Operands| forward(body, &schedule, operands),
-        |residuals: &Residuals, cotangents: &Outs| backward(body, &schedule, residuals, cotangents),
+        |residuals: &Residuals, cotangents: &Outs| backward(body, &schedule, actions, residuals, cotangents),
     );
     scan(&(consts.clone(), body.carry.clone(), body.xs.clone()))
 }
 
-/// A schedule, with iterations numbered by the slices that they take.
-struct Schedule {
-    slots: usize,
-    /// For each slice, the slot of the state before its iteration.
-    forward: Vec<i32>,
-    backward: Vec<Action>,
-    reverse: bool,
-}
-
-impl Schedule {
-    fn new(body: &Body, states: usize) -> Schedule {
-        let mut actions = reversal(body.length, states.min(body.length));
-        let first = actions.iter().position(|a| matches!(a, Action::Reverse { .. })).unwrap_or(actions.len());
-        let backward = actions.split_off(first);
-        let mut forward = vec![0];
-        let mut slots = 1;
-        for action in &actions {
-            if let Action::Advance { to, .. } = *action {
-                forward.push(to as i32);
-                slots = slots.max(to + 1);
-            }
-        }
-        let reverse = body.options.reverse;
-        if reverse {
-            forward.reverse();
-        }
-        Schedule { slots, forward, backward, reverse }
-    }
-
-    /// The slice that an iteration takes.
-    fn slice(&self, step: usize) -> i32 {
-        (if self.reverse { self.forward.len() - 1 - step } else { step }) as i32
-    }
-
-    /// The actions of the backward pass as columns: whether it reverses, slice, slot to read, slot to write.
-    fn columns(&self) -> [Tensor; 4] {
-        let (mut reverses, mut slices, mut from_rows, mut to_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for &action in &self.backward {
-            let (is_reverse, step, from, to) = match action {
-                Action::Advance { step, from, to } => (false, step, from, to),
-                Action::Reverse { step, from } => (true, step, from, from),
-            };
-            reverses.push(is_reverse);
-            slices.push(self.slice(step));
-            from_rows.push(from as i32);
-            to_rows.push(to as i32);
-        }
-        [reverses.into(), slices.into(), from_rows.into(), to_rows.into()]
-    }
-}
-
 /// The loop, which writes the state before each iteration into its slot.
 fn forward(body: &Body, schedule: &Schedule, (consts, carry, xs): &Operands) -> Result<(Outs, Residuals)> {
-    let buffers = slots::buffers(carry, schedule.slots)?;
-    let step = |(carry, buffers): &Outs, (slot, x): &(Tensor, Vec<Tensor>)| {
-        let buffers = slots::write(buffers, slot, carry);
+    let starts = schedule.starts();
+    let step = |((carry, buffers), at, count): &(Outs, Tensor, Tensor), x: &Vec<Tensor>| {
+        let (slot, count) = schedule.place(&starts, at, count);
+        let buffers = slots::write(buffers, &slot, carry);
         let (carry, ys) = body.step(consts, carry, x)?;
-        Ok(((carry, buffers), ys))
+        Ok((((carry, buffers), at + 1, count), ys))
     };
-    let slots = Tensor::from(schedule.forward.clone());
     let options = ScanOptions { length: Some(body.length), ..body.options.clone() };
-    let ((carry, buffers), ys) = scan_with(&options, step, &(carry.clone(), buffers), &(slots, xs.clone()))?;
+    let zero = Tensor::from(0i32);
+    let init = ((carry.clone(), slots::buffers(carry, schedule.slots())?), zero.clone(), zero);
+    let (((carry, buffers), ..), ys) = scan_with(&options, step, &init, xs)?;
     Ok(((carry, ys), (consts.clone(), xs.clone(), buffers)))
 }
 
-/// Carry of the backward loop: slots of states; cotangents of the floats of the carry, the captured tensors and the stacked
-/// inputs.
-type Backward = (Vec<Tensor>, Vec<Tensor>, Vec<Tensor>, Vec<Tensor>);
+/// Carry of the backward loop: the place in the schedule; slots of states; cotangents of the floats of the carry, the captured tensors and
+/// the stacked inputs.
+type Backward = (Cursor, Vec<Tensor>, Vec<Tensor>, Vec<Tensor>, Vec<Tensor>);
 
 fn backward(
     body: &Body,
     schedule: &Schedule,
+    actions: usize,
     (consts, xs, buffers): &Residuals,
     (ct_carry, ct_ys): &Outs,
 ) -> Result<Operands> {
-    let init: Backward =
-        (buffers.clone(), slots::floats(ct_carry)?, slots::zero_floats(consts)?, slots::zero_floats(xs)?);
-    let act = |carried: &Backward, [reverses, slice, from, to]: &[Tensor; 4]| {
-        let (state, x) = (slots::read(&carried.0, from), slots::read(xs, slice));
-        let advance = |(buffers, carry, sums, stacked): &Backward| -> Result<Backward> {
+    let (floats, sums, stacked) = (slots::floats(ct_carry)?, slots::zero_floats(consts)?, slots::zero_floats(xs)?);
+    let init: Backward = (schedule.cursor(), buffers.clone(), floats, sums, stacked);
+    let lengths = schedule.lengths();
+    let act = |carried: &Backward, (): &()| {
+        let (cursor, buffers, ..) = carried;
+        // Slices are numbered as the loop takes them.
+        let slice = if body.options.reverse { body.length as i32 - 1 - &cursor.at } else { cursor.at.clone() };
+        let (state, x) = (slots::read(buffers, &cursor.slot(schedule)), slots::read(xs, &slice));
+        let advance = |(cursor, buffers, carry, sums, stacked): &Backward| -> Result<Backward> {
             let next = body.step(consts, &state, &x)?.0;
-            Ok((slots::write(buffers, to, &next), carry.clone(), sums.clone(), stacked.clone()))
+            let (slot, cursor) = cursor.advanced(schedule, &lengths)?;
+            Ok((cursor, slots::write(buffers, &slot, &next), carry.clone(), sums.clone(), stacked.clone()))
         };
-        let reverse = |(buffers, carry, sums, stacked): &Backward| -> Result<Backward> {
+        let reverse = |(cursor, buffers, carry, sums, stacked): &Backward| -> Result<Backward> {
             let step = |(consts, carry, x): &Operands| body.step(consts, carry, x);
             let (outs, pullback) = vjp(step, &(consts.clone(), state.clone(), x.clone()))?;
-            let cotangents = (slots::with_zeros(&outs.0, carry)?, slots::read(ct_ys, slice));
+            let cotangents = (slots::with_zeros(&outs.0, carry)?, slots::read(ct_ys, &slice));
             let (of_consts, of_carry, of_x) = pullback.call(&cotangents)?;
             let sums = slots::add(sums, &slots::floats(&of_consts)?);
-            let stacked = slots::write(stacked, slice, &slots::floats(&of_x)?);
-            Ok((buffers.clone(), slots::floats(&of_carry)?, sums, stacked))
+            let stacked = slots::write(stacked, &slice, &slots::floats(&of_x)?);
+            let cursor = cursor.reversed(schedule, &lengths);
+            Ok((cursor, buffers.clone(), slots::floats(&of_carry)?, sums, stacked))
         };
-        Ok((cond(reverses, reverse, advance, carried)?, ()))
+        Ok((cond(&cursor.is_last(), reverse, advance, carried)?, ()))
     };
-    let ((_, carry, sums, stacked), ()) = scan_with(&ScanOptions::default(), act, &init, &schedule.columns())?;
+    let options = ScanOptions { length: Some(actions), ..ScanOptions::default() };
+    let ((_, _, carry, sums, stacked), ()) = scan_with(&options, act, &init, &())?;
     let of_carry = slots::with_zeros(ct_carry, &carry)?;
     Ok((slots::with_zeros(consts, &sums)?, of_carry, slots::with_zeros(xs, &stacked)?))
 }

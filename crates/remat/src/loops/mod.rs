@@ -1,9 +1,10 @@
 //! Loops that keep a bounded number of states for reverse mode, and compute the others again.
 //!
-//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, and `online` handles a loop of
-//! unknown length. Each works on the traced body. Its captured tensors are operands, so they get gradients.
+//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, of which `cursor`
+//! finds the next action, and `online` handles a loop of unknown length. Each works on the traced body. Its captured tensors are operands, so they get gradients.
 
 mod binomial;
+mod cursor;
 mod levels;
 mod online;
 mod schedule;
@@ -32,8 +33,8 @@ pub enum LoopScheme {
     /// blocks of 100 that are blocks of 10; the remainder at a level is a shorter block.
     Blocks(Vec<usize>),
     /// This number of states, placed so that the fewest iterations are computed again; see [`binomial_steps`]. The initial state is one of
-    /// them; the current state of the loop comes on top. The order of the backward pass is a table of 13 bytes for each iteration that it
-    /// computes.
+    /// them; the current state of the loop comes on top. The loop finds the order of the backward pass as it goes, from a few numbers for
+    /// each state.
     ///
     /// Source: Griewank and Walther, "Algorithm 799: revolve", ACM Transactions on Mathematical Software 26, 2000.
     Binomial {

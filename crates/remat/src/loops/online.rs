@@ -26,6 +26,7 @@ pub(super) fn run(
     };
     let loop_ = custom_vjp_at(
         NAME.into(),
+        Some("while_loop"),
         loc,
         |(of_condition, of_body, init): &Operands| {
             let holds = |state: &Vec<Tensor>| holds(of_condition, state);

@@ -1,14 +1,5 @@
 //! The binomial schedule: the order in which a loop of known length is reversed with a given number of states.
 
-/// An action of the reversal of a loop. States are in slots; `from` is the slot of the state before iteration `step`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Action {
-    /// Computes the state after an iteration into a slot.
-    Advance { step: usize, from: usize, to: usize },
-    /// Differentiates an iteration.
-    Reverse { step: usize, from: usize },
-}
-
 /// The least number of iterations to compute, besides the differentiated ones, to reverse a loop of this length with this number of states,
 /// including the initial one. `None` if it overflows, or without any state.
 ///
@@ -37,42 +28,29 @@ pub fn binomial_steps(length: usize, states: usize) -> Option<usize> {
     usize::try_from(steps).ok()
 }
 
-/// The whole reversal. Slot 0 holds the initial state, the slots below `states` the other kept states, and the one after those the current
-/// state of the loop.
-pub(super) fn reversal(length: usize, states: usize) -> Vec<Action> {
-    let work = states;
-    let mut actions = Vec::new();
-    let mut free: Vec<usize> = (1..states.min(length)).rev().collect();
-    // Parts of the loop that remain to be reversed, the last one first: start, length, slot of the state at the start.
-    let mut parts = vec![(0, length, 0)];
-    while let Some((start, length, slot)) = parts.pop() {
-        if length > 1
-            && let Some(kept) = free.pop()
-        {
-            let first = split(length, free.len() + 2);
-            advance(&mut actions, start, first, slot, work, kept);
-            parts.push((start, first, slot));
-            parts.push((start + first, length - first, kept));
-            continue;
+/// The states that the forward pass keeps: the iterations before which they are, each with the repetitions of the part of the loop that began
+/// there when the state was kept, or zero if that part is not split.
+pub(super) fn kept(length: usize, states: usize) -> Vec<(usize, usize)> {
+    let mut kept = Vec::new();
+    let (mut start, mut left) = (0, states);
+    loop {
+        let of_part = length - start;
+        if left < 2 || of_part < 2 {
+            kept.push((start, 0));
+            return kept;
         }
-        for last in (0..length).rev() {
-            advance(&mut actions, start, last, slot, work, work);
-            actions.push(Action::Reverse { step: start + last, from: if last == 0 { slot } else { work } });
-        }
-        if slot != 0 {
-            free.push(slot);
-        }
+        kept.push((start, repetitions(of_part, left)));
+        start += split(of_part, left);
+        left -= 1;
     }
-    actions
 }
 
-/// Advances `count` iterations from a slot to another one, through the slot for work.
-fn advance(actions: &mut Vec<Action>, start: usize, count: usize, slot: usize, work: usize, target: usize) {
-    for i in 0..count {
-        let from = if i == 0 { slot } else { work };
-        let to = if i + 1 == count { target } else { work };
-        actions.push(Action::Advance { step: start + i, from, to });
-    }
+/// The lengths of the loops that can be reversed, for each number of states and of repetitions: a row for 0 to `states` states, a column for
+/// -2 to `most` repetitions. Without a state that is none. Longer loops than this length count as this length.
+pub(super) fn lengths(length: usize, states: usize, most: usize) -> Vec<Vec<usize>> {
+    let of = |states: usize, r: i64| usize::try_from(binomial(states, r)).map_or(length, |n| n.min(length));
+    let row = |states| (-2..=most as i64).map(|r| if states == 0 { 0 } else { of(states, r) }).collect();
+    (0..=states).map(row).collect()
 }
 
 /// How many iterations to advance before the next state is kept, with at least two states, so that neither part needs more repetitions than
@@ -107,8 +85,55 @@ fn binomial(states: usize, r: i64) -> u128 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// An action of the reversal of a loop. States are in slots; `from` is the slot of the state before iteration `step`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(in crate::loops) enum Action {
+        /// Computes the state after an iteration into a slot.
+        Advance { step: usize, from: usize, to: usize },
+        /// Differentiates an iteration.
+        Reverse { step: usize, from: usize },
+    }
+
+    /// The whole reversal. Slot 0 holds the initial state, the slots below `states` the other kept states, and the one after those the current
+    /// state of the loop.
+    pub(in crate::loops) fn reversal(length: usize, states: usize) -> Vec<Action> {
+        let work = states;
+        let mut actions = Vec::new();
+        let mut free: Vec<usize> = (1..states.min(length)).rev().collect();
+        // Parts of the loop that remain to be reversed, the last one first: start, length, slot of the state at the start.
+        let mut parts = vec![(0, length, 0)];
+        while let Some((start, length, slot)) = parts.pop() {
+            if length > 1
+                && let Some(kept) = free.pop()
+            {
+                let first = split(length, free.len() + 2);
+                advance(&mut actions, start, first, slot, work, kept);
+                parts.push((start, first, slot));
+                parts.push((start + first, length - first, kept));
+                continue;
+            }
+            for last in (0..length).rev() {
+                advance(&mut actions, start, last, slot, work, work);
+                actions.push(Action::Reverse { step: start + last, from: if last == 0 { slot } else { work } });
+            }
+            if slot != 0 {
+                free.push(slot);
+            }
+        }
+        actions
+    }
+
+    /// Advances `count` iterations from a slot to another one, through the slot for work.
+    fn advance(actions: &mut Vec<Action>, start: usize, count: usize, slot: usize, work: usize, target: usize) {
+        for i in 0..count {
+            let from = if i == 0 { slot } else { work };
+            let to = if i + 1 == count { target } else { work };
+            actions.push(Action::Advance { step: start + i, from, to });
+        }
+    }
 
     /// The minimum, found by trying all positions for the next state.
     fn by_trial(length: usize, states: usize, known: &mut Vec<Vec<Option<usize>>>) -> usize {

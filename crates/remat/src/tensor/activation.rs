@@ -159,10 +159,10 @@ impl Tensor {
     }
 
     /// `exp(x)` divided by its sum over axes. The largest element is subtracted first, and has no gradient. A row of negative infinities
-    /// gives NaN.
+    /// gives NaN, and one without elements nothing.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, the dtype is not a float, or there is no element.
+    /// If an axis is out of range or given twice, or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -175,7 +175,7 @@ impl Tensor {
         deferred(|| {
             require_float("softmax", self.aval()?)?;
             let axes = axes.resolve("softmax", self.aval()?)?;
-            let powers = (self - self.max(keep(&axes[..])).stop_gradient()).exp();
+            let powers = (self - self.largest("softmax", &axes)?).exp();
             let sum = powers.sum(keep(&axes[..]));
             Ok(powers / sum)
         })
@@ -197,7 +197,7 @@ impl Tensor {
         deferred(|| {
             require_float("log_softmax", self.aval()?)?;
             let axes = axes.resolve("log_softmax", self.aval()?)?;
-            let shifted = self - self.max(keep(&axes[..])).stop_gradient();
+            let shifted = self - self.largest("log_softmax", &axes)?;
             let sum = shifted.exp().sum(keep(&axes[..]));
             Ok(shifted - sum.log())
         })

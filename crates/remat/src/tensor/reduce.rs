@@ -257,10 +257,11 @@ impl Tensor {
         deferred(|| self.abs().max_or_min("norm_max", ReduceKind::Max, &axes))
     }
 
-    /// `log(sum(exp(x)))` over axes, without overflow: the largest element is subtracted first, and has no gradient.
+    /// `log(sum(exp(x)))` over axes, without overflow: the largest element is subtracted first, and has no gradient. Of no elements it is
+    /// negative infinity.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, the dtype is not a float, or there is no element.
+    /// If an axis is out of range or given twice, or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -274,7 +275,7 @@ impl Tensor {
             let aval = self.aval()?;
             require_float("logsumexp", aval)?;
             let dims = axes.resolve("logsumexp", aval)?;
-            let max = self.max_or_min("logsumexp", ReduceKind::Max, &super::keep(&dims[..]))?.stop_gradient();
+            let max = self.largest("logsumexp", &dims)?;
             // An infinite maximum would give the NaN of a difference of infinities.
             let shift = max.is_finite().select(&max, 0.0);
             let sum = (self - &shift).exp().sum(super::keep(&dims[..]));
@@ -390,6 +391,12 @@ impl Tensor {
         // Also over no dimension, so that the shape rule checks the dtype.
         let out = bind1(Reduce { kind, axes: sorted.clone() }, &[self]);
         Ok(if axes.keeps() { expand(&out, sorted) } else { out })
+    }
+
+    /// The largest element over axes, which are kept: a constant to subtract before powers are taken. Of no elements it is negative infinity,
+    /// and there is nothing to subtract it from.
+    pub(super) fn largest(&self, operation: &str, axes: &[usize]) -> Result<Tensor> {
+        Ok(self.reduce(operation, ReduceKind::Max, &super::keep(axes))?.stop_gradient())
     }
 
     /// A reduction that is undefined for no elements.

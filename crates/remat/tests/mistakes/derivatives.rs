@@ -1,8 +1,8 @@
 //! What cannot be differentiated, and tangents and cotangents that do not fit.
 
 use remat::{
-    DType, Tensor, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp,
-    while_loop,
+    DType, LoopScheme, ScanOptions, Tensor, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, linear_transpose, linearize,
+    scan_checkpointed_with, value_and_grad, vjp, while_loop, while_loop_checkpointed,
 };
 
 fn vector(n: usize) -> Tensor {
@@ -131,6 +131,27 @@ fn forward_mode_of_a_reverse_rule() {
         -8,
         16
     );
+}
+
+#[test]
+fn forward_mode_of_loops_that_keep_some_states() {
+    let until = |x: &Tensor| while_loop_checkpointed(3, |x: &Tensor| x.lt(2.0), |x: &Tensor| x * 1.5, x);
+    let x = Tensor::from(0.5f32);
+    let error = jvp(until, &x, &x).unwrap_err().to_string();
+    assert!(
+        error.contains(
+            "forward-mode differentiation of `while_loop_checkpointed` is not defined: it has a reverse rule only; in forward mode \
+             use `while_loop`, which has the same values"
+        ),
+        "{error}"
+    );
+    let few = |x: &Tensor| {
+        let options = ScanOptions { length: Some(4), ..ScanOptions::default() };
+        let scheme = LoopScheme::Binomial { states: 2 };
+        Ok(scan_checkpointed_with(&options, scheme, |x: &Tensor, _: &()| (x * x, ()), x, &())?.0)
+    };
+    let error = jvp(few, &x, &x).unwrap_err().to_string();
+    assert!(error.contains("in forward mode use `scan`, which has the same values"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use remat::argument::keep;
 use remat::ir::CumulativeKind;
-use remat::{DType, Tensor};
+use remat::{DType, Tensor, grad, jit, vmap};
 
 use crate::{close, equal};
 
@@ -232,4 +232,40 @@ fn narrow_floats_are_averaged_in_f32() {
         let norm = Tensor::full([4], 300.0, dtype).norm(0);
         assert_eq!((norm.dtype().unwrap(), norm.to_dtype(DType::F64).item::<f64>().unwrap()), (dtype, 600.0));
     }
+}
+
+/// As in JAX: nothing is the softmax of nothing, and negative infinity the logarithm of no powers.
+#[test]
+fn sums_of_no_powers() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+        for shape in [&[2, 0][..], &[2, 0, 3], &[0, 0], &[0]] {
+            let axis = shape.len().min(2) - 1;
+            let x = Tensor::zeros(shape, dtype);
+            let mut reduced = shape.to_vec();
+            reduced.remove(axis);
+            let numbers = |t: Tensor| t.to_dtype(DType::F64).to_vec::<f64>().unwrap();
+            let logarithm = |x: &Tensor| x.logsumexp(axis);
+            for sum in [logarithm(&x), jit(logarithm).call(x.clone()).unwrap()] {
+                assert_eq!((sum.shape().unwrap(), sum.dtype().unwrap()), (&reduced[..], dtype));
+                assert!(numbers(sum).iter().all(|&sum| sum == f64::NEG_INFINITY));
+            }
+            assert_eq!(x.logsumexp(keep(axis)).rank().unwrap(), shape.len());
+            for f in [|x: &Tensor, axis: usize| x.softmax(axis), |x: &Tensor, axis: usize| x.log_softmax(axis)] {
+                let y = f(&x, axis);
+                assert_eq!((y.shape().unwrap(), y.dtype().unwrap()), (shape, dtype));
+                let gradient = grad(|x: &Tensor| f(x, axis).sum(..))(&x).unwrap();
+                assert_eq!(gradient.shape().unwrap(), shape);
+                assert_eq!(jit(|x: &Tensor| f(x, axis)).call(x.clone()).unwrap().shape().unwrap(), shape);
+            }
+            let gradient = grad(|x: &Tensor| logarithm(x).sum(..))(&x).unwrap();
+            assert_eq!(gradient.shape().unwrap(), shape);
+        }
+    }
+    let rows = vmap(|x: &Tensor| (x.softmax(0), x.logsumexp(0)))(&Tensor::zeros([3, 0], DType::F32)).unwrap();
+    assert_eq!((rows.0.shape().unwrap(), rows.1.to_vec::<f32>().unwrap()), (&[3, 0][..], vec![f32::NEG_INFINITY; 3]));
+    // All of no elements, and of none over no axis.
+    let none = Tensor::zeros([0, 3], DType::F32);
+    assert_eq!(none.logsumexp(..).item::<f32>().unwrap(), f32::NEG_INFINITY);
+    assert_eq!(none.softmax(..).shape().unwrap(), [0, 3]);
+    assert_eq!(none.softmax(()).shape().unwrap(), [0, 3]);
 }

@@ -84,7 +84,8 @@ pub(super) fn jvp_of_custom_vjp(
         return Ok((outs, vec![None; mask.len()]));
     }
     let tangent_avals = out_avals.into_iter().zip(&mask).filter(|(_, f)| **f).map(|(a, _)| a);
-    let linear = CustomLin { name: op.name.clone(), bwd: rule.bwd.clone(), num_residuals: residuals.len() };
+    let (name, forward) = (op.name.clone(), op.forward.clone());
+    let linear = CustomLin { name, forward, bwd: rule.bwd.clone(), num_residuals: residuals.len() };
     let loc = b.loc;
     let out_tangents = b.push(linear.into(), &operands, tangent_avals, loc);
     Ok((outs, spread(&mask, out_tangents.into_iter().map(Atom::Var))))
@@ -191,7 +192,7 @@ pub(super) fn vmap_custom_lin(
     let bwd = batch_backward(&op.bwd, batch, &[residuals, &vec![true; num_cts]].concat(), tangents)?;
     let operands = fronted(b, batch.size, ins)?;
     let avals = bwd.in_avals().split_off(op.num_residuals);
-    let vmapped = CustomLin { name: op.name.clone(), bwd: Arc::new(bwd), num_residuals: op.num_residuals };
+    let vmapped = CustomLin { bwd: Arc::new(bwd), ..op.clone() };
     let loc = b.loc;
     let outs = b.push(vmapped.into(), &operands, avals, loc);
     Ok(outs.into_iter().map(|v| Batched::front(Atom::Var(v))).collect())
