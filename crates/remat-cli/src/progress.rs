@@ -1,5 +1,6 @@
 //! The progress of a command with several jobs in a row.
 
+use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -20,12 +21,14 @@ pub fn bar(count: usize) -> ProgressBar {
     bar
 }
 
-/// Writes a line to standard error: above the bar on a terminal.
+/// Writes a line to standard error: above the bar on a terminal. If it cannot be written, the work goes on without it.
 ///
 /// ```
 /// let bar = remat_cli::progress::bar(2);
 /// remat_cli::progress::say(&bar, "the first is done");
 /// ```
 pub fn say(bar: &ProgressBar, line: &str) {
-    bar.suspend(|| eprintln!("{line}"));
+    bar.suspend(|| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
 }

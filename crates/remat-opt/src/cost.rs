@@ -7,7 +7,10 @@
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
 //! docs/EXPERIMENTS.md compares the estimates with measured times of the native engine.
 
-use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Operation, Prim};
+use remat_ir::{
+    Aval, Call, Class, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent, Jaxpr, Op,
+    Operation, Prim,
+};
 
 /// The cost of an operation or of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +126,7 @@ pub fn cost(op: &Op, ins: &[Aval], outs: &[Aval]) -> Cost {
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
 pub fn program(jaxpr: &Jaxpr) -> Cost {
-    sum(jaxpr, &|_| true)
+    sum(jaxpr, &of_prim)
 }
 
 /// The cost of the contractions of a program alone: the useful flops in a model's flop rate.
@@ -136,43 +139,73 @@ pub fn program(jaxpr: &Jaxpr) -> Cost {
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
 pub fn contractions(jaxpr: &Jaxpr) -> Cost {
-    sum(jaxpr, &|class| class == Class::Contraction)
+    sum(jaxpr, &of_contraction)
 }
 
-/// The sum over the first-order equations whose class `counts` accepts, including those of bodies.
-fn sum(jaxpr: &Jaxpr, counts: &dyn Fn(Class) -> bool) -> Cost {
+/// As [`contractions`], for an engine that also computes the scores that causal attention masks out, as XLA does.
+///
+/// ```
+/// use remat_ir::Jaxpr;
+/// use remat_opt::cost::{contractions, unmasked_contractions};
+/// let text = "{ lambda ; a:f32[4,4] b:f32[4,4]. let c:f32[4,4] = dot_general[dimension_numbers=(([1], [0]), ([], []))
+///   preferred_element_type=float32] a b in (c,) }";
+/// let program: Jaxpr = text.parse()?;
+/// assert_eq!(unmasked_contractions(&program), contractions(&program));
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+pub fn unmasked_contractions(jaxpr: &Jaxpr) -> Cost {
+    sum(jaxpr, &|op, ins, outs| {
+        let mut op = op.clone();
+        if let Prim::DotProductAttention(attention)
+        | Prim::DotProductAttentionTangent(DotProductAttentionTangent { attention, .. })
+        | Prim::DotProductAttentionCotangent(DotProductAttentionCotangent { attention, .. }) = &mut op
+        {
+            attention.causal = false;
+        }
+        of_contraction(&op, ins, outs)
+    })
+}
+
+/// What an operation with operands and results of these avals costs in a sum.
+type Counted<'a> = &'a dyn Fn(&Prim, &[Aval], &[Aval]) -> Cost;
+
+fn of_contraction(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Cost {
+    if op.class() == Class::Contraction { of_prim(op, ins, outs) } else { NOTHING }
+}
+
+/// The sum over the first-order equations, including those of bodies.
+fn sum(jaxpr: &Jaxpr, counted: Counted<'_>) -> Cost {
     jaxpr.eqns.iter().fold(NOTHING, |total, eqn| match &eqn.op {
-        Op::Prim(op) if counts(op.class()) => {
+        Op::Prim(op) => {
             let ins: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
             let outs: Vec<Aval> = eqn.outs.iter().map(|&v| jaxpr.aval(v).clone()).collect();
-            total.sum(of_prim(op, &ins, &outs))
+            total.sum(counted(op, &ins, &outs))
         }
-        Op::Prim(_) => total,
-        Op::Call(op) => total.sum(sum_of_call(op, counts)),
+        Op::Call(op) => total.sum(sum_of_call(op, counted)),
     })
 }
 
 fn of_call(op: &Call) -> Cost {
-    sum_of_call(op, &|_| true)
+    sum_of_call(op, &of_prim)
 }
 
-fn sum_of_call(op: &Call, counts: &dyn Fn(Class) -> bool) -> Cost {
+fn sum_of_call(op: &Call, counted: Counted<'_>) -> Cost {
     match op {
-        Call::Jit(op) => sum(&op.jaxpr, counts),
-        Call::Checkpoint(op) => sum(&op.jaxpr, counts),
-        Call::Scan(op) => sum(&op.jaxpr, counts).times(op.length),
-        Call::While(op) => sum(&op.cond, counts).sum(sum(&op.body, counts)),
+        Call::Jit(op) => sum(&op.jaxpr, counted),
+        Call::Checkpoint(op) => sum(&op.jaxpr, counted),
+        Call::Scan(op) => sum(&op.jaxpr, counted).times(op.length),
+        Call::While(op) => sum(&op.cond, counted).sum(sum(&op.body, counted)),
         Call::Cond(op) => {
-            let branches = op.branches.iter().map(|branch| sum(branch, counts));
+            let branches = op.branches.iter().map(|branch| sum(branch, counted));
             branches.max_by_key(|cost| (cost.flops, cost.bytes())).unwrap_or(NOTHING)
         }
         // The derivative of a function is not part of its value.
-        Call::CustomJvp(op) => sum(&op.call, counts),
-        Call::CustomVjp(op) => sum(&op.call, counts),
+        Call::CustomJvp(op) => sum(&op.call, counted),
+        Call::CustomVjp(op) => sum(&op.call, counted),
         // A linear map and its transpose cost about the same.
-        Call::CustomLin(op) => sum(&op.bwd, counts),
+        Call::CustomLin(op) => sum(&op.bwd, counted),
         // The sum over all devices.
-        Call::ShardMap(op) => sum(&op.jaxpr, counts).times(op.mesh.devices()),
+        Call::ShardMap(op) => sum(&op.jaxpr, counted).times(op.mesh.devices()),
     }
 }
 

@@ -237,6 +237,10 @@ impl Chip {
                 text(mesh),
                 mesh.len()
             )),
+            Facts::Tpu { axes, .. } if !is_slice(mesh) => {
+                let sizes = if axes == 2 { "powers of two up to 16" } else { "1, 2 or multiples of 4" };
+                wrong(format!("{self} has no slice of {}; the sizes of slices are {sizes}", text(mesh)))
+            }
             Facts::Tpu { generation, .. } => {
                 // A chip of v4 has two cores, which programs see as one.
                 let options =
@@ -254,6 +258,15 @@ impl Chip {
                 Ok(Topology { name: self.name.to_string(), options })
             }
         }
+    }
+}
+
+/// Whether there are slices of TPUs of these sizes: a square of hosts, or a block of cubes of four chips along each axis. Other sizes end the
+/// process of the compiler.
+fn is_slice(mesh: &[usize]) -> bool {
+    match mesh.len() {
+        2 => mesh.iter().all(|&size| size.is_power_of_two() && size <= 16),
+        _ => mesh.iter().all(|&size| matches!(size, 1 | 2) || size.is_multiple_of(4)),
     }
 }
 
@@ -304,5 +317,16 @@ mod tests {
     fn tpus_are_linked_along_as_many_axes_as_they_have() {
         let error = Chip::named("tpu-v5p").unwrap().topology(&[2, 4]).map(|_| ()).unwrap_err();
         assert_eq!(error.message(), "the chips of tpu-v5p are linked along 3 axes, and `2x4` has 2");
+        let of = |name: &str, mesh: &[usize]| {
+            let topology = Chip::named(name).unwrap().topology(mesh);
+            topology.map(|topology| topology.name).map_err(|error| error.message().to_string())
+        };
+        for mesh in [[3, 3], [2, 3], [16, 32]] {
+            let sizes = format!("{}x{}", mesh[0], mesh[1]);
+            let expected = format!("tpu-v5e has no slice of {sizes}; the sizes of slices are powers of two up to 16");
+            assert_eq!(of("tpu-v5e", &mesh), Err(expected));
+        }
+        assert!(of("tpu-v5p", &[2, 2, 3]).unwrap_err().ends_with("are 1, 2 or multiples of 4"));
+        assert_eq!(of("tpu-v5p", &[4, 4, 12]), Ok("v5p:4x4x12".to_string()));
     }
 }

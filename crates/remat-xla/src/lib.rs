@@ -58,7 +58,7 @@ mod support;
 
 pub use ahead::{
     AheadOptions, ChipMemory, Effort, PluginDescription, compile_ahead, compile_module_ahead, compile_module_here,
-    describe_plugin, serve_ahead,
+    describe_plugin, serve_ahead, stop_ahead,
 };
 pub use cache::{ExecutableCache, Usage};
 pub use chips::Chip;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use remat::ir::{Call, Jaxpr, Op};
 use remat::report::{fwd_bwd, saved_residuals};
 use remat::{
-    Policy, Tensor, checkpoint, checkpoint_layers, cond, custom_jvp, custom_vjp, eval_shape, grad, hessian, jacfwd, jacrev, jit, jvp,
-    linearize, make_jaxpr, map, named_scope, scan, transform, value_and_grad, vjp, vmap, while_loop_checkpointed,
+    Policy, Tensor, checkpoint, checkpoint_layers, cond, custom_jvp, custom_vjp, eval_shape, grad, hessian, jacfwd,
+    jacrev, jit, jvp, linearize, make_jaxpr, map, named_scope, scan, transform, value_and_grad, vjp, vmap,
+    while_loop_checkpointed,
 };
 
 use close::{close, f, vector};

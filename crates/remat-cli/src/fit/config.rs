@@ -27,6 +27,12 @@ pub(crate) struct Config {
     pub(crate) kind: Kind,
     /// Whether queries, keys and values have biases.
     pub(crate) qkv_bias: bool,
+    /// Whether the map from heads to features has a bias.
+    pub(crate) out_bias: bool,
+    /// Whether the maps of the MLP have biases.
+    pub(crate) mlp_bias: bool,
+    /// The tokens back to which attention reads, if it does not read all: longer contexts are refused, since here it reads all.
+    pub(crate) window: Option<usize>,
     /// Whether the head shares the weights of the embedding.
     pub(crate) tied: bool,
 }
@@ -42,7 +48,8 @@ pub(crate) enum Kind {
 }
 
 /// Models of known sizes.
-const KNOWN: [&str; 6] = ["gpt2", "gpt2-xl", "llama-1b", "llama-3b", "llama-8b", "decoder-3b"];
+const KNOWN: [&str; 8] =
+    ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-1b", "llama-3b", "llama-8b", "decoder-3b"];
 
 impl Config {
     /// The model of this name, or that of a `config.json`.
@@ -77,6 +84,9 @@ impl Config {
             vocabulary: 50_257,
             kind: Kind::Gpt2 { positions: 1024 },
             qkv_bias: true,
+            out_bias: true,
+            mlp_bias: true,
+            window: None,
             tied: true,
         };
         let llama = |layers, width, heads, head_features, hidden, vocabulary, tied| Config {
@@ -90,10 +100,15 @@ impl Config {
             vocabulary,
             kind: Kind::Llama,
             qkv_bias: false,
+            out_bias: false,
+            mlp_bias: false,
+            window: None,
             tied,
         };
         Some(match name {
             "gpt2" => gpt(12, 768, 12),
+            "gpt2-medium" => gpt(24, 1024, 16),
+            "gpt2-large" => gpt(36, 1280, 20),
             "gpt2-xl" => gpt(48, 1600, 25),
             "llama-1b" => llama(16, 2048, 32, 64, 8192, 128_256, true),
             "llama-3b" => llama(28, 3072, 24, 128, 8192, 128_256, true),
@@ -139,6 +154,9 @@ impl Config {
                     vocabulary: size("vocab_size")?,
                     kind: Kind::Gpt2 { positions: size_or("n_positions", 1024)? },
                     qkv_bias: true,
+                    out_bias: true,
+                    mlp_bias: true,
+                    window: None,
                     tied: flag("tie_word_embeddings", true),
                 }
             }
@@ -150,11 +168,24 @@ impl Config {
                     width,
                     heads,
                     key_heads: size_or("num_key_value_heads", heads)?,
-                    head_features: size_or("head_dim", width / heads)?,
+                    head_features: match given("head_dim") {
+                        Some(_) => size("head_dim")?,
+                        None => {
+                            ensure!(width.is_multiple_of(heads), "{heads} heads do not divide {width} features");
+                            width / heads
+                        }
+                    },
                     hidden: size("intermediate_size")?,
                     vocabulary: size("vocab_size")?,
                     kind: Kind::Llama,
                     qkv_bias: flag("attention_bias", kind == "qwen2"),
+                    // Qwen2 has biases of queries, keys and values alone.
+                    out_bias: flag("attention_bias", false) && kind != "qwen2",
+                    mlp_bias: flag("mlp_bias", false),
+                    window: given("sliding_window")
+                        .filter(|_| flag("use_sliding_window", kind == "mistral"))
+                        .map(|_| size("sliding_window"))
+                        .transpose()?,
                     tied: flag("tie_word_embeddings", false),
                 }
             }
@@ -162,6 +193,29 @@ impl Config {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// Fails unless the model takes sequences of this many tokens.
+    ///
+    /// # Errors
+    /// If they are more than its learned positions, or more than the tokens to which its attention reads back.
+    pub(crate) fn check_context(&self, context: usize) -> Result<()> {
+        if let Kind::Gpt2 { positions } = self.kind {
+            ensure!(
+                context <= positions,
+                "{} has {positions} positions, fewer than the {context} of --context",
+                self.name
+            );
+        }
+        if let Some(window) = self.window {
+            let name = &self.name;
+            ensure!(
+                context <= window,
+                "the attention of {name} reads {window} tokens back (sliding_window), which this command does not know; a --context of at most \
+                 {window} is the same without"
+            );
+        }
+        Ok(())
     }
 
     /// Fails unless the sizes fit together.
@@ -212,6 +266,26 @@ mod tests {
         assert_eq!(message(r#"{"model_type": "gpt2", "n_embd": 7, "n_head": -1}"#), "`n_head` is -1, not a size");
         let odd = r#"{"model_type": "gpt2", "n_layer": 1, "n_embd": 7, "n_head": 2, "vocab_size": 3}"#;
         assert_eq!(message(odd), "2 heads do not divide 7 features");
+        let llama = |more: &str| {
+            let sizes = r#""model_type": "llama", "num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 8"#;
+            of(&format!("{{{sizes}, {more}}}"))
+        };
+        // Without a size of heads it is that of the features divided by them.
+        let odd = llama(r#""hidden_size": 2050, "num_attention_heads": 32"#).unwrap_err().to_string();
+        assert_eq!(odd, "32 heads do not divide 2050 features");
+        let biased =
+            llama(r#""hidden_size": 8, "num_attention_heads": 2, "attention_bias": true, "mlp_bias": true"#).unwrap();
+        assert!(biased.qkv_bias && biased.out_bias && biased.mlp_bias);
+        let mistral = of(
+            r#"{"model_type": "mistral", "num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 8, "hidden_size": 8,
+                "num_attention_heads": 2, "sliding_window": 64}"#,
+        );
+        let mistral = mistral.unwrap();
+        assert!(mistral.check_context(64).is_ok());
+        let error = mistral.check_context(65).unwrap_err().to_string();
+        assert!(error.starts_with("the attention of mistral reads 64 tokens back (sliding_window)"), "{error}");
+        let error = Config::known("gpt2").unwrap().check_context(4096).unwrap_err().to_string();
+        assert_eq!(error, "gpt2 has 1024 positions, fewer than the 4096 of --context");
         let error = Config::read("lama-3b").unwrap_err().to_string();
         assert_eq!(error, "`lama-3b` is neither a model nor a config.json; did you mean `llama-3b`?");
     }

@@ -1,7 +1,7 @@
 //! A decoder as a function, with its blocks as a loop over stacked weights.
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
-use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, scan};
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, scan, tree};
 
 use super::config::{Config, Kind};
 
@@ -85,11 +85,11 @@ impl Decoder {
             q: linear(width, queries, config.qkv_bias),
             k: linear(width, keys, config.qkv_bias),
             v: linear(width, keys, config.qkv_bias),
-            out: linear(queries, width, is_gpt),
+            out: linear(queries, width, config.out_bias),
             norm2: norm(&[layers]),
-            gate: (!is_gpt).then(|| linear(width, hidden, false)),
-            up: linear(width, hidden, is_gpt),
-            down: linear(hidden, width, is_gpt),
+            gate: (!is_gpt).then(|| linear(width, hidden, config.mlp_bias)),
+            up: linear(width, hidden, config.mlp_bias),
+            down: linear(hidden, width, config.mlp_bias),
         };
         let positions = match config.kind {
             Kind::Gpt2 { positions } => Some(weights(&[positions, width])),
@@ -99,29 +99,35 @@ impl Decoder {
         Decoder { embed: weights(&[vocabulary, width]), positions, blocks, norm: norm(&[]), head }
     }
 
-    /// The mean cross entropy of the next tokens, in nats, with this policy around each block.
+    /// The mean cross entropy of the next tokens, in nats, with this policy around each block. It is computed in this dtype: weights of
+    /// another one are converted where they are used, those of a block inside its region.
     ///
     /// # Errors
     /// The first error of a block.
-    pub(crate) fn loss(&self, batch: &Batch, config: &Config, policy: Option<&Policy>) -> Result<Tensor> {
+    pub(crate) fn loss(&self, batch: &Batch, config: &Config, dtype: DType, policy: Option<&Policy>) -> Result<Tensor> {
         let [_, sequence] = batch.tokens.dims()?;
-        let mut x = self.embed.take(&batch.tokens, 0);
+        let mut x = self.embed.take(&batch.tokens, 0).to_dtype(dtype);
         if let Some(positions) = &self.positions {
-            x += positions.index(..sequence);
+            x += positions.index(..sequence).to_dtype(dtype);
         }
         let angles = match config.kind {
             Kind::Llama => Some(Angles::new(sequence, config.head_features, x.dtype()?)),
             Kind::Gpt2 { .. } => None,
         };
         let step = |x: &Tensor, block: &Block| {
-            let run = |(block, x): &(Block, Tensor)| block.apply(x, config, angles.as_ref());
+            let run = |(block, x): &(Block, Tensor)| in_dtype(block, dtype).apply(x, config, angles.as_ref());
             (checkpoint(policy.cloned(), run)(&(block.clone(), x.clone())), ())
         };
         let (x, ()) = scan(step, &x, &self.blocks)?;
-        let head = self.head.as_ref().unwrap_or(&self.embed);
-        let logits = self.norm.apply(&x).matmul(&head.t());
+        let head = self.head.as_ref().unwrap_or(&self.embed).to_dtype(dtype);
+        let logits = in_dtype(&self.norm, dtype).apply(&x).matmul(&head.t());
         Ok(cross_entropy(&logits, &batch.targets))
     }
+}
+
+/// Weights in this dtype.
+fn in_dtype<T: Tree>(weights: &T, dtype: DType) -> T {
+    tree::map(weights, |_, weight| weight.to_dtype(dtype))
 }
 
 impl Norm {

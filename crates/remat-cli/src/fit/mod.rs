@@ -5,7 +5,7 @@
 //! 1. `config`, `row`: sizes of models, rows of the table
 //! 2. `decoder`: the model; `estimate`: operations and times
 //! 3. `step`: the training step, traced
-//! 4. `place`: a step compiled for a target; `search`: the largest batch; `jobs`: several at one time
+//! 4. `place`: a step compiled for a target; `search`: the largest batch; `jobs`: several at one time; `stop`: signals
 //! 5. `report`, `page`: the rows as text, JSON and a page; `self_test`: checks of all of this
 
 mod config;
@@ -19,6 +19,7 @@ mod row;
 mod search;
 mod self_test;
 mod step;
+mod stop;
 
 use std::fs;
 use std::io::Write;
@@ -27,7 +28,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use remat::{DType, Policy};
-use remat_cli::arguments::{self, policy_name, up_to};
+use remat_cli::arguments::{self, up_to};
+use remat_cli::command::Exit;
 use remat_cli::progress;
 use remat_xla::{AheadOptions, Effort};
 
@@ -36,21 +38,16 @@ use place::Place;
 use row::Row;
 use search::Search;
 use step::{Optimizer, Step};
+use stop::Stop;
 
 /// The default policies of the table, with some of the names of values in a block (`Block::apply`).
-const POLICIES: [&str; 6] = [
-    "none",
-    "Dots",
-    "DotsWithNoBatchDims",
-    "Names(qkv, attn)",
-    "SaveAndOffloadNames((), (qkv, attn), host)",
-    "Nothing",
-];
+const POLICIES: [&str; 6] =
+    ["none", "Dots", "DotsWithNoBatchDims", "Names(qkv, attn)", "OffloadNames(qkv, attn)", "Nothing"];
 
 /// Arguments of `remat fit`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// gpt2, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a Hugging Face model (GPT-2, Llama, Mistral, Qwen2)
+    /// gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a Hugging Face model (GPT-2, Llama, Mistral, Qwen2)
     #[arg(long, default_value = "gpt2")]
     model: String,
     /// Target chips: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of one kind as in tpu-v5e:2x4 or h100:8; cpu (this
@@ -58,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long = "target", default_value = "tpu-v5e", value_delimiter = ',')]
     targets: Vec<String>,
     /// A policy to compare; repeat the flag for several. The names in a block are qkv, attn, gate (if the model has one) and up [default:
-    /// none, dots, dots_with_no_batch_dims, names(qkv, attn), the same offloaded to the host, nothing]
+    /// none, dots, dots_with_no_batch_dims, names(qkv, attn), offload_names(qkv, attn), which moves them to the host, nothing]
     #[arg(long = "policy")]
     policies: Vec<String>,
     /// Sequences per step, on all chips together
@@ -70,9 +67,12 @@ pub(crate) struct Args {
     /// How a step uses the gradient
     #[arg(long, value_enum, default_value = "adamw")]
     optimizer: Optimizer,
-    /// Dtype of weights and activations: bf16, f16 or f32
+    /// Dtype of activations and products: bf16, f16 or f32
     #[arg(long, default_value = "bf16", value_parser = dtype)]
     dtype: DType,
+    /// Dtype of the weights, converted where they are used: f32 beside bf16 is what training usually takes [default: that of --dtype]
+    #[arg(long, value_parser = dtype)]
+    parameters: Option<DType>,
     /// Effort of the compiler
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
@@ -116,13 +116,15 @@ fn dtype(name: &str) -> Result<DType, String> {
 ///
 /// # Errors
 /// If arguments are not valid, no plugin is installed for a target, a self-test fails, or the output cannot be written. If a compiler
-/// refuses a program, that is a row of the table.
+/// refuses a program, or fails, that is a row of the table; if it fails for each of them, the exit code is 1. After a signal the table has
+/// the rows that are done, and the exit code is that of the signal.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     if args.self_test {
         return self_test::run(out);
     }
     let config = Config::read(&args.model)?;
     config.check()?;
+    config.check_context(args.context)?;
     let policies = if args.policies.is_empty() { POLICIES.map(String::from).to_vec() } else { args.policies.clone() };
     let policies: Vec<Option<Policy>> = policies.iter().map(|text| arguments::policy(text)).collect::<Result<_>>()?;
     let mut places = Vec::new();
@@ -137,79 +139,112 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let step = |batch: usize, place: &Place| Step {
         config: config.clone(),
         dtype: args.dtype,
+        parameters: args.parameters.unwrap_or(args.dtype),
         optimizer: args.optimizer,
         batch,
         context: args.context,
         chips: place.chips(),
     };
-    let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };
-    let time_limit = Duration::from_secs(args.time_limit as u64);
-    let options = AheadOptions { effort, time_limit, ..AheadOptions::default() };
+    let pairs: Vec<Pair<'_>> =
+        places.iter().flat_map(|place| policies.iter().map(move |policy| (place, policy.as_ref()))).collect();
+    // Mistakes in a policy, in sizes or in the path of a file are reported before anything is compiled.
+    for (place, policy) in &pairs {
+        step(args.batch, place).trace(*policy)?;
+    }
+    for path in [&args.json, &args.html].into_iter().flatten() {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        file.with_context(|| path.display().to_string())?;
+    }
     for place in &places {
         place.prepare(args.dtype)?;
     }
-    let at_once = jobs::at_once();
-    let pairs: Vec<(&Place, &Option<Policy>)> =
-        places.iter().flat_map(|place| policies.iter().map(move |policy| (place, policy))).collect();
-    // Mistakes in a policy or in sizes are reported before anything is compiled.
-    for (place, policy) in &pairs {
-        step(args.batch, place).trace(policy.as_ref())?;
-    }
-    let bar = progress::bar(pairs.len());
-    let row_of = |&(place, policy): &(&Place, &Option<Policy>)| {
-        bar.set_message(format!("{place}  {}", policy_name(policy.as_ref())));
-        let mut row = place.row(&step(args.batch, place), policy.as_ref(), &options)?;
-        if args.largest_batch && (row.fits || row.peak.is_some()) {
-            let (largest, failure) = Search::new(&row).run(|batch| {
-                bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
-                place.row(&step(batch, place), policy.as_ref(), &options)
-            });
-            row.largest_batch = largest;
-            if let Some(failure) = failure {
-                let policy = &row.policy;
-                let note = format!("the search for the largest batch of {policy} on {place} ended at {failure}");
-                progress::say(&bar, &note);
-            }
-        }
-        Ok(row)
-    };
-    let mut rows = jobs::each(&pairs, at_once, row_of, |row| {
-        progress::say(&bar, &report::line(row));
-        bar.inc(1);
-    })?;
-    if effort == Effort::Fast {
-        let full = AheadOptions { effort: Effort::Full, ..options.clone() };
-        let in_full = |(i, name): &(usize, String)| {
-            let (place, policy) = pairs[*i];
-            bar.set_message(format!("{place}  {name} in full"));
-            place.row(&step(args.batch, place), policy.as_ref(), &full)
-        };
-        // A policy that does not fit at full effort is not chosen; the next one is compiled then.
-        let mut compiled = Vec::new();
-        loop {
-            let is_open = |i: &usize| rows[*i].level == "fast" && !compiled.contains(i);
-            let named = |i: usize| (i, rows[i].policy.clone());
-            let chosen: Vec<(usize, String)> = row::chosen(&rows).into_iter().filter(is_open).map(named).collect();
-            if chosen.is_empty() {
-                break;
-            }
-            let again = jobs::each(&chosen, at_once, in_full, |row| progress::say(&bar, &report::line(row)))?;
-            for ((i, _), row) in chosen.into_iter().zip(again) {
-                compiled.push(i);
-                if !row.is_failed {
-                    rows[i] = Row { largest_batch: rows[i].largest_batch, ..row };
-                }
-            }
-        }
-    }
-    bar.finish_and_clear();
+    let stop = Stop::new()?;
+    let rows = compile(args, &pairs, &step, &stop)?;
+    let is_unknown = rows.iter().all(Row::is_failed);
     let shown = step(args.batch, &places[0]);
-    let table = report::Table::new(&shown, shown.parameters()?, rows);
+    let table = report::Table::new(&shown, shown.count()?, rows);
     write!(out, "{table}")?;
     for (path, text) in [(&args.json, table.json()?), (&args.html, page::page(&table)?)] {
         if let Some(path) = path {
             fs::write(path, text).with_context(|| path.display().to_string())?;
         }
     }
-    Ok(())
+    match stop.signal() {
+        Some(signal) => Err(Exit(128 + signal).into()),
+        None if is_unknown => Err(Exit(1).into()),
+        None => Ok(()),
+    }
+}
+
+/// A target and a policy, which are a row.
+type Pair<'a> = (&'a Place, Option<&'a Policy>);
+
+/// The rows, as far as they are done before the user stops the command: each at the effort of the arguments, the chosen ones in full too.
+fn compile(
+    args: &Args,
+    pairs: &[Pair<'_>],
+    step: &(dyn Fn(usize, &Place) -> Step + Sync),
+    stop: &Stop,
+) -> Result<Vec<Row>> {
+    let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };
+    let time_limit = Duration::from_secs(args.time_limit as u64);
+    let options = AheadOptions { effort, time_limit, ..AheadOptions::default() };
+    let at_once = jobs::at_once();
+    let bar = progress::bar(pairs.len());
+    let row_of = |&(place, policy): &Pair<'_>| {
+        if stop.signal().is_some() {
+            return Ok(None);
+        }
+        bar.set_message(format!("{place}  {}", place::shown(policy)));
+        let mut row = place.row(&step(args.batch, place), policy, &options)?;
+        if row.is_failed() && stop.signal().is_some() {
+            return Ok(None);
+        }
+        if args.largest_batch && (row.fits() || row.peak.is_some()) {
+            let found = Search::new(&row).run(|batch| {
+                bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
+                place.row(&step(batch, place), policy, &options)
+            });
+            (row.largest_batch, row.largest_batch_level) = (found.batch, found.level);
+            if let Some(failure) = found.failure {
+                let policy = &row.policy;
+                let note = format!("the search for the largest batch of {policy} on {place} ended at {failure}");
+                progress::say(&bar, &note);
+            }
+        }
+        Ok(Some(row))
+    };
+    let tell = |row: &Row| progress::say(&bar, &report::line(row));
+    let rows = jobs::each(pairs, at_once, row_of, |row| {
+        row.iter().for_each(tell);
+        bar.inc(1);
+    })?;
+    let (pairs, mut rows): (Vec<Pair<'_>>, Vec<Row>) =
+        pairs.iter().zip(rows).filter_map(|(pair, row)| Some((*pair, row?))).unzip();
+    let full = AheadOptions { effort: Effort::Full, ..options.clone() };
+    let in_full = |(i, name): &(usize, String)| {
+        let (place, policy) = pairs[*i];
+        bar.set_message(format!("{place}  {name} in full"));
+        place.row(&step(args.batch, place), policy, &full)
+    };
+    // A policy that does not fit at full effort is not chosen; the next one is compiled then.
+    let mut compiled = Vec::new();
+    while effort == Effort::Fast && stop.signal().is_none() {
+        let is_open = |i: &usize| rows[*i].level == "fast" && !compiled.contains(i);
+        let named = |i: usize| (i, rows[i].policy.clone());
+        let chosen: Vec<(usize, String)> = row::chosen(&rows).into_iter().filter(is_open).map(named).collect();
+        if chosen.is_empty() {
+            break;
+        }
+        let again = jobs::each(&chosen, at_once, in_full, tell)?;
+        for ((i, _), row) in chosen.into_iter().zip(again) {
+            compiled.push(i);
+            if !row.is_failed() {
+                let Row { largest_batch, largest_batch_level, .. } = rows[i];
+                rows[i] = Row { largest_batch, largest_batch_level, ..row };
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rows)
 }

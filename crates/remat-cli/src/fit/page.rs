@@ -8,7 +8,7 @@ use remat_cli::table::readable_seconds;
 use crate::page::chart::{Axis, Point, scatter};
 use crate::page::{render, row};
 
-use super::report::Table;
+use super::report::{Table, largest};
 use super::row::Row;
 
 /// The page, which is self-contained.
@@ -35,7 +35,7 @@ fn cells(row: &Row) -> Vec<String> {
         bytes(row.activations),
         format!("{:.0}%", 100.0 * row.recompute),
         readable_seconds(row.seconds),
-        row.largest_batch.map(|batch| batch.to_string()).unwrap_or_default(),
+        largest(row),
     ]
 }
 
@@ -43,7 +43,7 @@ fn cells(row: &Row) -> Vec<String> {
 fn chart(rows: &[&Row]) -> Result<String> {
     let point = |row: &&Row| {
         let label = row.policy.clone();
-        row.peak.map(|peak| Point { x: peak as f64, y: row.seconds, label, is_filled: row.fits })
+        row.peak.map(|peak| Point { x: peak as f64, y: row.seconds, label, is_filled: row.fits() })
     };
     let points: Vec<Point> = rows.iter().filter_map(point).collect();
     // Some targets report no limit of memory.

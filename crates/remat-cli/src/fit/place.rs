@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use remat::ir::ErrorKind;
+use remat::ir::{ErrorKind, MemorySpace, did_you_mean};
 use remat::{DType, Device, JitOptions, Policy, Tensor, jit_with};
 use remat_cli::arguments::policy_name;
 use remat_opt::cost::Machine;
@@ -50,7 +50,7 @@ impl Place {
             }
             target => match target.parse() {
                 Ok(target) => vec![Place::Chips(target)],
-                Err(error) => bail!("{}; also cpu, xla-cpu and all", error.message()),
+                Err(error) => bail!("{}", unknown(target).unwrap_or_else(|| error.message().to_string())),
             },
         })
     }
@@ -96,8 +96,10 @@ impl Place {
     /// If the step cannot be traced. Errors of the compiler are part of the row.
     pub(super) fn row(&self, step: &Step, policy: Option<&Policy>, options: &AheadOptions) -> Result<Row> {
         let traced = step.trace(policy)?;
-        let work = Work::of(&traced.jaxpr);
-        let least = if policy.is_none() { work } else { Work::of(&step.trace(None)?.jaxpr) };
+        let update = step.update_bytes(&traced.parts);
+        let work_of = |jaxpr| Work::of(jaxpr, update, *self == Place::Cpu);
+        let work = work_of(&traced.jaxpr);
+        let least = if policy.is_none() { work } else { work_of(&step.trace(None)?.jaxpr) };
         let started = Instant::now();
         let mut level = if matches!(self, Place::Chips(_)) { options.effort } else { Effort::Full };
         let mut found = self.find(&traced, options)?;
@@ -114,11 +116,10 @@ impl Place {
         }
         let compile_seconds = started.elapsed().as_secs_f64();
         let parts = traced.parts;
-        let is_failed = matches!(found, Found::Failed(_));
         let (memory, peak, fits, error) = match found {
-            Found::Memory(memory) => (memory, Some(memory.peak()), memory.fits(), None),
-            Found::TooMuch(needs, why) => (ChipMemory::default(), needs, false, Some(why)),
-            Found::Failed(why) => (ChipMemory::default(), None, false, Some(why)),
+            Found::Memory(memory) => (memory, Some(memory.peak()), Some(memory.fits()), None),
+            Found::TooMuch(needs, why) => (ChipMemory::default(), needs, Some(false), Some(why)),
+            Found::Failed(why) => (ChipMemory::default(), None, None, Some(why)),
         };
         let seconds = match self {
             Place::Chips(target) => {
@@ -129,7 +130,7 @@ impl Place {
         Ok(Row {
             target: self.to_string(),
             chips: self.chips(),
-            policy: policy_name(policy),
+            policy: shown(policy),
             batch: step.batch,
             peak,
             parameters: parts.parameters,
@@ -143,6 +144,7 @@ impl Place {
             recompute: work.overhead(&least),
             seconds,
             largest_batch: None,
+            largest_batch_level: None,
             level: match (self, level) {
                 (Place::Cpu, _) => "exact",
                 (_, Effort::Fast) => "fast",
@@ -150,7 +152,6 @@ impl Place {
             },
             compile_seconds,
             error,
-            is_failed,
         })
     }
 
@@ -203,6 +204,34 @@ impl fmt::Display for Place {
             Place::Cpu => f.write_str("cpu"),
             Place::XlaCpu => f.write_str("xla-cpu"),
         }
+    }
+}
+
+/// The error of a target that is neither a chip nor this machine, with the nearest one; `None` if its chip is known.
+fn unknown(target: &str) -> Option<String> {
+    let name = target.split_once(':').map_or(target, |(name, _)| name);
+    let chips = || Chip::all().iter().map(|chip| chip.name);
+    if chips().any(|chip| chip == name) {
+        return None;
+    }
+    let hint = match chips().find(|chip| chip.strip_prefix("tpu-").is_some_and(|generation| generation == name)) {
+        Some(chip) => format!("; did you mean `{chip}`?"),
+        None => did_you_mean(name, chips().chain(["cpu", "xla-cpu", "all"]), || {
+            format!("; the targets are {}, cpu, xla-cpu and all", chips().collect::<Vec<_>>().join(", "))
+        }),
+    };
+    Some(format!("unknown target `{name}`{hint}"))
+}
+
+/// A policy as the table prints it.
+pub(super) fn shown(policy: Option<&Policy>) -> String {
+    match policy {
+        // As it can be typed, and read.
+        Some(Policy::SaveAndOffloadNames { saved, offloaded, to: MemorySpace::Host }) if saved.is_empty() => {
+            let names: Vec<&str> = offloaded.iter().map(|name| &**name).collect();
+            format!("OffloadNames({})", names.join(", "))
+        }
+        _ => policy_name(policy),
     }
 }
 
@@ -260,5 +289,25 @@ mod tests {
         let message = "Ran out of memory on HBM, the total memory required for HLO temporaries (16.33G) exceeds available HBM (15.75G).";
         assert_eq!(needed(message), Some((16.33 * f64::from(1 << 30)) as u64));
         assert_eq!(needed("no (figure) here"), None);
+    }
+
+    #[test]
+    fn unknown_targets_have_a_hint() {
+        let error = |target: &str| Place::read(target).unwrap_err().to_string();
+        assert_eq!(error("v5e"), "unknown target `v5e`; did you mean `tpu-v5e`?");
+        assert_eq!(error("v5e:2x4"), "unknown target `v5e`; did you mean `tpu-v5e`?");
+        assert_eq!(error("xla-cpus"), "unknown target `xla-cpus`; did you mean `xla-cpu`?");
+        assert!(error("quantum").ends_with("b200, cpu, xla-cpu and all"), "{}", error("quantum"));
+        // A slice that does not exist is not an unknown target.
+        assert!(error("tpu-v5e:3x3").starts_with("tpu-v5e has no slice of 3x3"), "{}", error("tpu-v5e:3x3"));
+    }
+
+    #[test]
+    fn policies_are_printed_as_they_are_typed() {
+        for text in ["none", "Names(attn, qkv)", "OffloadNames(attn, qkv)", "SaveAndOffloadNames((attn), (qkv), host)"]
+        {
+            let policy = remat_cli::arguments::policy(text).unwrap();
+            assert_eq!(shown(policy.as_ref()), text);
+        }
     }
 }

@@ -17,7 +17,10 @@ pub(super) struct Table {
     pub(super) model: Config,
     /// The number of parameters.
     pub(super) parameters: u64,
+    /// Of activations.
     pub(super) dtype: String,
+    /// Of the weights.
+    pub(super) parameter_dtype: String,
     pub(super) optimizer: Optimizer,
     pub(super) batch: usize,
     pub(super) context: usize,
@@ -32,6 +35,7 @@ impl Table {
             model: step.config.clone(),
             parameters,
             dtype: step.dtype.to_string(),
+            parameter_dtype: step.parameters.to_string(),
             optimizer: step.optimizer,
             batch: step.batch,
             context: step.context,
@@ -48,9 +52,10 @@ impl Table {
     pub(super) fn title(&self) -> String {
         let Config { name, layers, width, heads, hidden, vocabulary, .. } = &self.model;
         format!(
-            "{name}: {} parameters (layers {layers}, width {width}, heads {heads}, hidden {hidden}, vocabulary {vocabulary}), {}, batch {}, \
-             context {}, optimizer {}",
+            "{name}: {} parameters of {} (layers {layers}, width {width}, heads {heads}, hidden {hidden}, vocabulary {vocabulary}), \
+             computed in {}, batch {}, context {}, optimizer {}",
             thousands(self.parameters as usize),
+            self.parameter_dtype,
             self.dtype,
             self.batch,
             self.context,
@@ -97,12 +102,34 @@ impl fmt::Display for Table {
             for (_, row) in rows.iter().filter(|(_, row)| row.peak.is_none()) {
                 writeln!(f, "note: {}: {}", row.policy, row.error.as_deref().unwrap_or("no figures"))?;
             }
-            if !rows.iter().any(|(_, row)| row.fits) {
-                writeln!(f, "no policy fits; a smaller batch or more chips may")?;
+            if let Some(note) = note(rows.iter().map(|(_, row)| *row)) {
+                writeln!(f, "{note}")?;
             }
         }
         Ok(())
     }
+}
+
+/// What to do if no policy is known to fit.
+fn note<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Option<&'static str> {
+    if rows.clone().any(Row::fits) {
+        return None;
+    }
+    Some(if rows.clone().all(Row::is_failed) {
+        "it is not known whether a policy fits: no program was compiled"
+    } else if rows.clone().any(Row::is_failed) {
+        "no policy is known to fit, and some programs were not compiled"
+    } else if rows.clone().any(|row| row.largest_batch.is_some()) {
+        "no policy fits at this batch; the largest batches are in the table"
+    } else {
+        "no policy fits; a smaller batch or more chips may"
+    })
+}
+
+/// The largest batch, marked if it was found at a level at which a program takes a little more or less memory than in full.
+pub(super) fn largest(row: &Row) -> String {
+    let mark = if row.largest_batch_level == Some("fast") { "~" } else { "" };
+    row.largest_batch.map(|batch| format!("{mark}{}", thousands(batch))).unwrap_or_default()
 }
 
 /// A row as a line, to show progress.
@@ -112,11 +139,10 @@ pub(super) fn line(row: &Row) -> String {
         (error, None) => error.clone().unwrap_or_else(|| "no figures".to_string()),
         (_, Some(peak)) => {
             let [peak, capacity] = [peak, row.capacity].map(|bytes| readable_bytes(bytes as usize));
-            format!("{peak} of {capacity}, which {}", if row.fits { "fits" } else { "does not fit" })
+            format!("{peak} of {capacity}, which {}", if row.fits() { "fits" } else { "does not fit" })
         }
     };
-    let largest = row.largest_batch.map(|batch| format!(", the largest batch is {}", thousands(batch)));
-    let largest = largest.unwrap_or_default();
+    let largest = row.largest_batch.map(|_| format!(", the largest batch is {}", largest(row))).unwrap_or_default();
     format!("{target}  {policy}: {found}{largest} ({level}, {})", readable_seconds(*compile_seconds))
 }
 
@@ -136,8 +162,8 @@ fn cells(row: &Row, is_chosen: bool) -> Vec<String> {
         format!("{:.1}", row.flops as f64 / 1e12),
         format!("{:.0}%", 100.0 * row.recompute),
         readable_seconds(row.seconds),
-        if row.fits { "yes" } else { "no" }.to_string(),
-        row.largest_batch.map(thousands).unwrap_or_default(),
+        row.fits.map_or("?", |fits| if fits { "yes" } else { "no" }).to_string(),
+        largest(row),
         row.level.to_string(),
     ]
 }
@@ -149,9 +175,11 @@ mod tests {
     #[test]
     fn rows_are_lines_while_the_table_is_made() {
         let row = Row { compile_seconds: 2.0, ..Row::example("dots", 8, 1, 1 << 30, 2 << 30) };
-        let fits = Row { peak: Some(1 << 30), fits: true, largest_batch: Some(1234), ..row.clone() };
+        let fits = Row { peak: Some(1 << 30), fits: Some(true), largest_batch: Some(1234), ..row.clone() };
         let expected = "tpu-v5e  dots: 1.00 GiB of 2.00 GiB, which fits, the largest batch is 1,234 (fast, 2.00 s)";
         assert_eq!(line(&fits), expected);
+        let about = Row { largest_batch_level: Some("fast"), ..fits };
+        assert!(line(&about).contains("the largest batch is ~1,234 (fast"), "{}", line(&about));
         let large = Row { peak: Some(3 << 30), error: Some("no".into()), ..row.clone() };
         assert_eq!(line(&large), "tpu-v5e  dots: 3.00 GiB of 2.00 GiB, which does not fit (fast, 2.00 s)");
         assert_eq!(line(&Row { error: Some("no".into()), ..row }), "tpu-v5e  dots: no (fast, 2.00 s)");
@@ -163,5 +191,22 @@ mod tests {
         let cells = cells(&row, false);
         assert_eq!(cells[..2], ["  dots", "~3.00 GiB"]);
         assert_eq!(cells[9], "no");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said() {
+        let row = Row::example("dots", 8, 1, 1, 2);
+        let unknown = Row { fits: None, error: Some("too slow".into()), ..row.clone() };
+        assert_eq!(cells(&unknown, false)[9], "?");
+        let note = |rows: &[&Row]| note(rows.iter().copied());
+        assert_eq!(note(&[&unknown]), Some("it is not known whether a policy fits: no program was compiled"));
+        assert_eq!(note(&[&unknown, &row]), Some("no policy is known to fit, and some programs were not compiled"));
+        assert_eq!(note(&[&row]), Some("no policy fits; a smaller batch or more chips may"));
+        let searched = Row { largest_batch: Some(3), ..row.clone() };
+        assert_eq!(
+            note(&[&row, &searched]),
+            Some("no policy fits at this batch; the largest batches are in the table")
+        );
+        assert_eq!(note(&[&unknown, &Row { fits: Some(true), ..row.clone() }]), None);
     }
 }

@@ -24,7 +24,8 @@ pub(crate) struct Row {
     pub(crate) host: u64,
     /// Bytes of the chip's memory that a program may take.
     pub(crate) capacity: u64,
-    pub(crate) fits: bool,
+    /// Unknown if the compiler failed, for example by a time limit.
+    pub(crate) fits: Option<bool>,
     /// Operations of a step on all chips together.
     pub(crate) flops: u64,
     /// By how much the flops of products exceed those of a step without recomputation.
@@ -33,22 +34,34 @@ pub(crate) struct Row {
     pub(crate) seconds: f64,
     /// The largest batch that fits, if it was searched for.
     pub(crate) largest_batch: Option<usize>,
+    /// The effort of the compiler for that batch; at `fast` the batch may not quite fit in full.
+    pub(crate) largest_batch_level: Option<&'static str>,
     /// The effort of the compiler.
     pub(crate) level: &'static str,
     /// Seconds that the compiler took.
     pub(crate) compile_seconds: f64,
     /// Why there are no figures, or why the step does not fit.
     pub(crate) error: Option<String>,
-    /// Whether the compiler failed, for example by a time limit, so that the memory is unknown.
-    #[serde(skip)]
-    pub(crate) is_failed: bool,
 }
 
-/// The best row of each target: of those that fit, the one with the least time, and then the least memory.
+impl Row {
+    /// Whether the step is known to fit.
+    pub(crate) fn fits(&self) -> bool {
+        self.fits == Some(true)
+    }
+
+    /// Whether the compiler failed, so that the memory is unknown.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.fits.is_none()
+    }
+}
+
+/// The best row of each target: of those that fit, the one with the least time, then the fewest bytes that move to the host, since the time
+/// does not count what they cost beside other work, and then the least memory.
 pub(crate) fn chosen(rows: &[Row]) -> Vec<usize> {
     let mut best: Vec<usize> = Vec::new();
-    for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.fits) {
-        let key = |row: &Row| (row.seconds, row.peak.unwrap_or(u64::MAX));
+    for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.fits()) {
+        let key = |row: &Row| (row.seconds, row.host, row.peak.unwrap_or(u64::MAX));
         match best.iter_mut().find(|best| rows[**best].target == row.target) {
             Some(best) if key(row) < key(&rows[*best]) => *best = i,
             Some(_) => {}
@@ -74,15 +87,15 @@ impl Row {
             temporaries: None,
             host: 0,
             capacity,
-            fits: false,
+            fits: Some(false),
             flops: 1,
             recompute: 0.0,
             seconds: 1.0,
             largest_batch: None,
+            largest_batch_level: None,
             level: "fast",
             compile_seconds: 0.0,
             error: None,
-            is_failed: false,
         }
     }
 }
@@ -96,7 +109,7 @@ mod tests {
         let row = |policy: &str, seconds: f64, peak: u64, fits: bool| Row {
             seconds,
             peak: Some(peak),
-            fits,
+            fits: Some(fits),
             ..Row::example(policy, 1, 1, 0, 10)
         };
         let rows = [
@@ -107,5 +120,8 @@ mod tests {
         ];
         assert_eq!(chosen(&rows), [2]);
         assert!(chosen(&rows[..1]).is_empty());
+        // Of two with the same bound, the one that moves nothing to the host, even if it takes more memory.
+        let offloaded = Row { host: 792, ..row("offloaded", 1.5, 2, true) };
+        assert_eq!(chosen(&[rows[1].clone(), offloaded]), [0]);
     }
 }

@@ -20,8 +20,19 @@ pub(super) struct Search {
     wrong_by: Option<f64>,
     /// The largest batch that fits, and the smallest that does not.
     fits: Option<usize>,
+    /// The level of the compiler for the batch that fits.
+    level: Option<&'static str>,
     too_large: Option<usize>,
     left: usize,
+}
+
+/// What a search found.
+#[derive(PartialEq, Debug)]
+pub(super) struct Found {
+    pub(super) batch: Option<usize>,
+    pub(super) level: Option<&'static str>,
+    /// Why the search ended early, if it did.
+    pub(super) failure: Option<String>,
 }
 
 /// The most batches that a search tries.
@@ -38,6 +49,7 @@ impl Search {
             expected: None,
             wrong_by: None,
             fits: None,
+            level: None,
             too_large: None,
             left: MOST_TRIED,
         };
@@ -90,20 +102,21 @@ impl Search {
             self.points.insert(0, (row.batch, peak));
             self.points.truncate(2);
         }
-        if row.fits {
+        if row.fits() {
             self.fits = Some(row.batch);
+            self.level = Some(row.level);
         } else {
             self.too_large = Some(row.batch);
         }
     }
 
-    /// The largest batch that fits, according to rows computed by `row`. If the compiler or the trace fails for a batch, the search ends,
-    /// and the reason is returned too.
-    pub(super) fn run(mut self, mut row: impl FnMut(usize) -> Result<Row>) -> (Option<usize>, Option<String>) {
+    /// The largest batch that fits, according to rows computed by `row`, and the level of its row. If the compiler or the trace fails for a
+    /// batch, the search ends, and the reason is returned too.
+    pub(super) fn run(mut self, mut row: impl FnMut(usize) -> Result<Row>) -> Found {
         let mut failure = None;
         while let Some(batch) = self.next() {
             let why = match row(batch) {
-                Ok(row) if !row.is_failed => {
+                Ok(row) if !row.is_failed() => {
                     self.tried(&row);
                     continue;
                 }
@@ -120,7 +133,7 @@ impl Search {
         {
             failure = Some(format!("a batch of {fits}, which fits; {too_large} does not"));
         }
-        (self.fits, failure)
+        Found { batch: self.fits, level: self.level, failure }
     }
 }
 
@@ -137,13 +150,13 @@ mod tests {
                 // 1,000 bytes fixed, 10 per sequence, and a quadratic term: not quite a line.
                 let bytes = |n: usize| 1000 + 10 * n as u64 + (n * n / 300) as u64;
                 let row = |batch: usize| Row {
-                    fits: bytes(batch) <= bytes(largest),
+                    fits: Some(bytes(batch) <= bytes(largest)),
                     peak: Some(bytes(batch)),
                     ..Row::example("", batch, unit, 1000, bytes(largest))
                 };
                 let found = Search::new(&row(batch)).run(|batch| Ok(row(batch)));
                 let expected = Some(largest / unit * unit).filter(|&batch| batch > 0);
-                assert_eq!(found, (expected, None), "{unit} {batch} {largest}");
+                assert_eq!((found.batch, found.failure), (expected, None), "{unit} {batch} {largest}");
             }
         }
     }
@@ -153,14 +166,15 @@ mod tests {
     fn a_line_needs_two_compilations() {
         let row = |batch: usize| {
             let bytes = 2000 + 10 * batch as u64;
-            Row { fits: bytes <= 12_345, peak: Some(bytes), ..Row::example("", batch, 1, 1000, 12_345) }
+            Row { fits: Some(bytes <= 12_345), peak: Some(bytes), ..Row::example("", batch, 1, 1000, 12_345) }
         };
         let mut tried = Vec::new();
         let found = Search::new(&row(8)).run(|batch| {
             tried.push(batch);
             Ok(row(batch))
         });
-        assert_eq!((found, tried), ((Some(1034), None), vec![84, 1034]));
+        assert_eq!((found.batch, found.level, found.failure), (Some(1034), Some("fast"), None));
+        assert_eq!(tried, [84, 1034]);
     }
 
     /// A step that does not fit at the fast level is compiled at full effort, which takes less memory: the two are not on one line.
@@ -171,7 +185,7 @@ mod tests {
             let fast = 3072 * MIB + 150 * MIB * batch as u64;
             let bytes = if fast > 16_128 * MIB { fast * 88 / 100 } else { fast };
             Row {
-                fits: bytes <= 16_128 * MIB,
+                fits: Some(bytes <= 16_128 * MIB),
                 peak: Some(bytes),
                 ..Row::example("", batch, 1, 3072 * MIB, 16_128 * MIB)
             }
@@ -181,23 +195,26 @@ mod tests {
             tried.push(batch);
             Ok(row(batch))
         });
-        assert_eq!(found, (Some(101), None), "{tried:?}");
+        assert_eq!((found.batch, found.failure), (Some(101), None), "{tried:?}");
         assert!(tried.iter().all(|&batch| batch < 200), "{tried:?}");
     }
 
     /// A failure says nothing about memory: larger batches are not tried, and smaller ones are not the answer.
     #[test]
     fn a_search_ends_at_a_failure() {
-        let row =
-            |batch: usize| Row { fits: true, peak: Some(10 * batch as u64), ..Row::example("", batch, 1, 0, 1000) };
+        let row = |batch: usize| Row {
+            fits: Some(true),
+            peak: Some(10 * batch as u64),
+            ..Row::example("", batch, 1, 0, 1000)
+        };
         let mut tried = Vec::new();
-        let late = |batch: usize| Row { error: Some("too slow".into()), is_failed: true, ..row(batch) };
+        let late = |batch: usize| Row { error: Some("too slow".into()), fits: None, ..row(batch) };
         let found = Search::new(&row(8)).run(|batch| {
             tried.push(batch);
             Ok(late(batch))
         });
-        assert_eq!((found, tried), ((Some(8), Some("batch 100: too slow".to_string())), vec![100]));
+        assert_eq!((found.batch, found.failure.as_deref(), tried), (Some(8), Some("batch 100: too slow"), vec![100]));
         let found = Search::new(&row(8)).run(|_| bail!("too large to trace"));
-        assert_eq!(found, (Some(8), Some("batch 100: too large to trace".to_string())));
+        assert_eq!((found.batch, found.failure.as_deref()), (Some(8), Some("batch 100: too large to trace")));
     }
 }

@@ -49,12 +49,25 @@ type Results = (Tensor, Decoder, State);
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) config: Config,
+    /// Of activations.
     pub(crate) dtype: DType,
+    /// Of the weights, which are converted to the dtype of activations where they are used.
+    pub(crate) parameters: DType,
     pub(crate) optimizer: Optimizer,
     pub(crate) batch: usize,
     pub(crate) context: usize,
     /// The number of chips over which everything is cut.
     pub(crate) chips: usize,
+}
+
+impl Step {
+    /// The bytes that the optimizer reads and writes on one chip: parameters and its state, and the gradient, of the dtype of the parameters.
+    pub(crate) fn update_bytes(&self, parts: &Parts) -> u64 {
+        match self.optimizer {
+            Optimizer::None => 0,
+            Optimizer::Sgd | Optimizer::Adamw => 3 * parts.parameters + 2 * parts.optimizer,
+        }
+    }
 }
 
 /// Bytes of arguments on one chip.
@@ -103,13 +116,13 @@ impl Step {
     ///
     /// # Errors
     /// If the sizes of the model are not valid.
-    pub(crate) fn parameters(&self) -> remat::Result<u64> {
-        let model = Decoder::shape_only(&self.config, self.dtype);
+    pub(crate) fn count(&self) -> remat::Result<u64> {
+        let model = Decoder::shape_only(&self.config, self.parameters);
         leaves(&model).iter().map(|(_, leaf)| Ok(leaf.size()? as u64)).sum()
     }
 
     fn arguments(&self) -> remat::Result<Arguments> {
-        let model = Decoder::shape_only(&self.config, self.dtype);
+        let model = Decoder::shape_only(&self.config, self.parameters);
         let state = match self.optimizer {
             Optimizer::None => State::None,
             Optimizer::Sgd => State::Sgd(Box::new(eval_shape(|model: &Decoder| Sgd::default().init(model))(&model)?)),
@@ -125,7 +138,7 @@ impl Step {
         policy: Option<&Policy>,
         arguments: &Arguments,
     ) -> Result<Jitted<Arguments, remat::Result<Results>, impl Fn(&Arguments) -> remat::Result<Results>>> {
-        let (config, policy) = (self.config.clone(), policy.cloned());
+        let (config, dtype, policy) = (self.config.clone(), self.dtype, policy.cloned());
         let mut options = JitOptions { name: Some("step".to_string()), ..JitOptions::default() };
         if self.chips > 1 {
             let mesh = Mesh::new([(AXIS, self.chips)])?;
@@ -137,7 +150,7 @@ impl Step {
         }
         Ok(jit_with(&options, move |arguments: &Arguments| {
             let Arguments { model, state, batch } = arguments;
-            let loss = |model: &Decoder| model.loss(batch, &config, policy.as_ref());
+            let loss = |model: &Decoder| model.loss(batch, &config, dtype, policy.as_ref());
             let (loss, gradient) = value_and_grad(loss)(model)?;
             Ok(match state {
                 State::None => (loss, gradient, State::None),
@@ -197,12 +210,16 @@ mod tests {
     fn weights_are_cut_along_their_largest_axis_that_is_not_that_of_layers() {
         let config = Config::read("decoder-3b").unwrap();
         let optimizer = Optimizer::None;
-        let step = Step { config, dtype: DType::Bf16, optimizer, batch: 32, context: 2048, chips: 8 };
+        let dtype = DType::Bf16;
+        let step = Step { config, dtype, parameters: dtype, optimizer, batch: 32, context: 2048, chips: 8 };
         assert_eq!(step.cut(&[28, 3072, 8192]), Some(2));
         assert_eq!(step.cut(&[28, 3072, 3072]), Some(1));
         assert_eq!(step.cut(&[32_768, 3072]), Some(0));
         assert_eq!(step.cut(&[32, 2048]), Some(0));
+        let parts = Parts { parameters: 2, optimizer: 8, batch: 0 };
+        let adamw = Step { optimizer: Optimizer::Adamw, ..step.clone() };
+        assert_eq!((step.update_bytes(&parts), adamw.update_bytes(&parts)), (0, 22));
         assert_eq!((step.cut(&[28, 3]), step.cut(&[])), (None, None));
-        assert_eq!(step.parameters().unwrap(), 3_020_073_984);
+        assert_eq!(step.count().unwrap(), 3_020_073_984);
     }
 }

@@ -24,8 +24,8 @@ enum Form {
     Custom,
 }
 
-/// The word that prints, JAX's names (`jax.checkpoint_policies`), and the form of the arguments.
-const POLICIES: [(&str, &[&str], Form); 14] = [
+/// The word, which prints but for the short form of `OffloadNames`, JAX's names (`jax.checkpoint_policies`), and the form of the arguments.
+const POLICIES: [(&str, &[&str], Form); 15] = [
     ("Nothing", &["nothing_saveable"], Form::Plain(|| Policy::Nothing)),
     ("Everything", &["everything_saveable"], Form::Plain(|| Policy::Everything)),
     ("Dots", &["dots_saveable", "checkpoint_dots"], Form::Plain(|| Policy::Dots)),
@@ -38,6 +38,7 @@ const POLICIES: [(&str, &[&str], Form); 14] = [
     ("AnyNamesBut", &["save_any_names_but_these"], Form::Names(Policy::AnyNamesBut)),
     ("AnythingBut", &["save_anything_except_these_names"], Form::Names(Policy::AnythingBut)),
     ("OffloadDotsWithNoBatchDims", &["offload_dot_with_no_batch_dims"], Form::OffloadDots),
+    ("OffloadNames", &[], Form::Names(offload_names)),
     ("SaveAndOffloadNames", &["save_and_offload_only_these_names"], Form::SaveAndOffloadNames),
     ("Or", &["save_from_both_policies"], Form::Policies(Policy::Or)),
     ("And", &[], Form::Policies(Policy::And)),
@@ -55,6 +56,7 @@ const POLICIES: [(&str, &[&str], Form); 14] = [
 /// assert_eq!(policy, Policy::names(["a", "b c"]).or(Policy::Dots));
 /// assert_eq!("dots_with_no_batch_dims_saveable".parse::<Policy>()?, Policy::DotsWithNoBatchDims);
 /// assert_eq!("names(attn)".parse::<Policy>()?, Policy::names(["attn"]));
+/// assert_eq!("offload_names(attn)".parse::<Policy>()?, "SaveAndOffloadNames((), (attn), host)".parse()?);
 /// assert_eq!("Custom(mine)".parse::<Policy>()?, Policy::custom_named("mine"));
 /// let error = "dost".parse::<Policy>().unwrap_err();
 /// assert_eq!(error.message(), "line 1, column 1: unknown policy `dost`; did you mean `Dots`?");
@@ -110,6 +112,11 @@ fn unknown(p: &Parser<'_>, word: &str) -> Error {
         format!("; the policies are {names}")
     });
     p.message(&format!("unknown policy `{word}`{near}"))
+}
+
+/// Nothing but the values with these names is kept, in the memory of the host.
+fn offload_names(names: BTreeSet<Arc<str>>) -> Policy {
+    Policy::SaveAndOffloadNames { saved: BTreeSet::new(), offloaded: names, to: MemorySpace::Host }
 }
 
 fn with_arguments(p: &mut Parser<'_>, form: Form) -> Result<Policy> {

@@ -18,7 +18,7 @@ use crate::{Attention, Options, Platform, Plugin, Target, stablehlo};
 
 use job::{Answer, Job, Task};
 pub use job::{ChipMemory, PluginDescription};
-pub use worker::serve_ahead;
+pub use worker::{serve_ahead, stop_ahead};
 
 /// The effort of a compiler to find a better program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

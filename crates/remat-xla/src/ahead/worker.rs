@@ -25,6 +25,9 @@ const WORKER: &str = "REMAT_WORKER";
 /// Whether this program serves as its own worker.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
+/// Whether all compilations are to end.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
 /// Lets the program compile ahead of time in copies of itself; call it first in `main`. In such a copy it does the job and ends the
 /// process, otherwise it returns at once. Without it, workers are the command `remat`.
 ///
@@ -35,15 +38,31 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 pub fn serve_ahead() {
     SERVES.store(true, Ordering::Relaxed);
     let Some(folder) = env::var_os(JOB).map(PathBuf::from) else { return };
-    // The parent has the other end of standard input. When it closes, the answer is no longer needed.
-    std::thread::spawn(|| {
+    // The parent has the other end of standard input. When it closes, the parent has ended: the answer is no longer needed, and nobody else
+    // removes the folder.
+    let job = folder.clone();
+    std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        let _ = fs::remove_dir_all(job);
         std::process::exit(1);
     });
     let answer = Job::read(&folder).and_then(|job| serve(&job));
     // Without an answer the parent reports how the process ended.
     let code = i32::from(Answer::write(answer, &folder).is_err());
     std::process::exit(code);
+}
+
+/// Ends all compilations of this process: those that run and those that come fail. For a program that has been told to end, and still reports
+/// what it has found.
+///
+/// ```
+/// use remat_xla::{AheadOptions, Platform, describe_plugin, stop_ahead};
+/// stop_ahead();
+/// let options = AheadOptions { plugin: Some("plugin.so".into()), worker: Some("true".into()), ..AheadOptions::default() };
+/// assert_eq!(describe_plugin(Platform::Cpu, &options).unwrap_err().message(), "stopped");
+/// ```
+pub fn stop_ahead() {
+    STOPPED.store(true, Ordering::Relaxed);
 }
 
 /// Does a job in this process.
@@ -100,6 +119,9 @@ fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
 
 /// Runs a job in a worker.
 pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
+    if STOPPED.load(Ordering::Relaxed) {
+        return Err(failed("stopped".to_string()));
+    }
     let program = program(options)?;
     let folder = Folder::new()?;
     job.write(&folder.0)?;
@@ -118,12 +140,15 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
         if let Some(status) = worker.try_wait().map_err(failed)? {
             break status;
         }
-        if is_over(started.elapsed(), options.time_limit, || processor_time(worker.id())) {
+        let is_stopped = STOPPED.load(Ordering::Relaxed);
+        if is_stopped || is_over(started.elapsed(), options.time_limit, || processor_time(worker.id())) {
             // It may have ended on its own in the meantime.
             let _ = worker.kill();
             worker.wait().map_err(failed)?;
             let seconds = options.time_limit.as_secs_f64();
-            return Err(Error::new(ErrorKind::Io, "ahead", format!("the compiler took longer than {seconds} s")));
+            let why =
+                if is_stopped { "stopped".to_string() } else { format!("the compiler took longer than {seconds} s") };
+            return Err(self::failed(why));
         }
         std::thread::sleep(pause);
         pause = (2 * pause).min(Duration::from_millis(50));

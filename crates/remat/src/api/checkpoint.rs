@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ir::{Aval, Error, ErrorKind, Loc, Policy, Result, did_you_mean};
 
 use crate::trace::{
-    Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure, trace_at,
-    untraced,
+    Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure,
+    trace_at, untraced,
 };
 use crate::transform::internal;
 

@@ -67,7 +67,15 @@ impl Schedule {
         let depth = self.kept.len() - 1;
         let [start, repetitions] = [self.kept[depth].0, self.kept[depth].1].map(|n| Tensor::from(n as i32));
         let [at, left] = [self.length - 1, self.length].map(|n| Tensor::from(n as i32));
-        Cursor { parts: self.parts(), depth: Tensor::from(depth as i32), start, repetitions, at, target: left.clone(), left }
+        Cursor {
+            parts: self.parts(),
+            depth: Tensor::from(depth as i32),
+            start,
+            repetitions,
+            at,
+            target: left.clone(),
+            left,
+        }
     }
 
     /// Where the last part is split: the iteration before which the next state is kept. If it is not split, it is its end or beyond.
@@ -181,7 +189,9 @@ mod tests {
             for step in 0..length {
                 let (slot, next) = schedule.place(&starts, &Tensor::from(step as i32), &count);
                 count = next;
-                let wanted = if step == 0 { Some(0) } else {
+                let wanted = if step == 0 {
+                    Some(0)
+                } else {
                     expected.next().map(|action| if let Action::Advance { to, .. } = action { to } else { usize::MAX })
                 };
                 assert_eq!(Some(number(&slot)), wanted, "{length} iterations, {states} states, step {step}");

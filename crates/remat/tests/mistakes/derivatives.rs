@@ -1,8 +1,8 @@
 //! What cannot be differentiated, and tangents and cotangents that do not fit.
 
 use remat::{
-    DType, LoopScheme, ScanOptions, Tensor, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, linear_transpose, linearize,
-    scan_checkpointed_with, value_and_grad, vjp, while_loop, while_loop_checkpointed,
+    DType, LoopScheme, ScanOptions, Tensor, custom_vjp, grad, hessian, jacfwd, jacrev, jvp, linear_transpose,
+    linearize, scan_checkpointed_with, value_and_grad, vjp, while_loop, while_loop_checkpointed,
 };
 
 fn vector(n: usize) -> Tensor {
