@@ -99,10 +99,10 @@ fn mistakes_are_found_before_compilations() {
             "tpu-v5e has no slice of 3x3; the sizes of slices are powers of two up to 16",
         ),
         ("--target tpu-v5e:16x32 --batch 512", "tpu-v5e has no slice of 16x32"),
-        ("--target cpu --json /no/such/folder/rows.json", "/no/such/folder/rows.json: No such file"),
+        ("--target cpu --context 8 --json /no/such/folder/rows.json", "/no/such/folder/rows.json: No such file"),
         ("--target cpu --model gpt2 --context 4096", "gpt2 has 1024 positions, fewer than the 4096 of --context"),
     ] {
-        let output = fit(args);
+        let output = Command::new(env!("CARGO_BIN_EXE_remat")).arg("fit").args(args.split(' ')).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{args}: {error}");
         assert!(
