@@ -96,8 +96,8 @@ fn bad_policies() {
     assert_eq!(
         error("magic_word"),
         "parse: line 1, column 1: unknown policy `magic_word`; the policies are Nothing, Everything, Dots, \
-         DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, OffloadDotsWithNoBatchDims, SaveAndOffloadNames, Or, And, \
-         First, Not, Custom"
+         DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, OffloadDotsWithNoBatchDims, OffloadNames, SaveAndOffloadNames, Or, \
+         And, First, Not, Custom"
     );
     assert_eq!(error("names"), "parse: line 1, column 6: expected `(`, found the end");
     let none = "`none` is not a policy: without a policy there is no checkpoint; `Nothing` saves nothing";
