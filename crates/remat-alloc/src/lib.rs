@@ -1,4 +1,4 @@
-//! Allocators that count: [`Counting`] how many bytes are live and were at most, [`Recording`] each block of a thread.
+//! Allocators that count: [`Counting`] counts live bytes and their peak, [`Recording`] records each block of a thread.
 //!
 //! What an operating system reports as resident is rounded to pages and keeps memory that was given back; this count is
 //! exact. Tests hold planned peaks against it. Deliberately absent: anything that an operating system
@@ -32,8 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The allocator of the system, and three counters. The counts are those of all threads; a block counts with the size that
 /// was asked for.
 ///
-/// A counter is one atomic number, so that each of its values is exact; between them there is no order, so that a peak that
-/// one thread reads while another allocates may or may not have that.
+/// Each counter is one atomic number and exact. While other threads allocate, a peak may miss their newest blocks.
 pub struct Counting {
     /// Blocks of fewer bytes do not count.
     least: usize,

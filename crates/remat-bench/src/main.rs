@@ -8,7 +8,7 @@
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments of all commands
-//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`
+//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`, `chart`
 
 mod arguments;
 mod case;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{calls, generate, scaling, stablehlo, step, vision};
+use commands::{calls, chart, generate, scaling, stablehlo, step, vision};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -46,6 +46,8 @@ enum Command {
     Generate(generate::Args),
     /// A step as text for other programs that know StableHLO, with the numbers that it should give
     Stablehlo(stablehlo::Args),
+    /// Draw the chart of the README from the table of docs/PERFORMANCE.md
+    Chart(chart::Args),
     /// One case, in this process: the other commands start it
     #[command(name = child::COMMAND, hide = true)]
     One {
@@ -73,6 +75,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Calls(args) => calls::run(args, &mut out),
         Command::Generate(args) => generate::run(args, &mut out),
         Command::Stablehlo(args) => stablehlo::run(args, &mut out),
+        Command::Chart(args) => chart::run(args, &mut out),
         Command::One { case } => child::run(case, &mut out),
     }?;
     Ok(out.flush()?)

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Program transformation for Rust, built around rematerialization.
+/// Train small language models, and see what every checkpoint policy costs.
 #[derive(Parser)]
 #[command(name = "remat", version)]
 struct Cli {
@@ -59,7 +59,7 @@ enum Command {
     /// Measure the training of a configuration.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Report the memory and the least time of a training step on accelerators that need not be in the machine, under each policy.
+    /// Report the memory and the least time of a training step under each policy on an accelerator you do not have: compiled for it, not run.
     Fit(fit::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]

@@ -1,8 +1,8 @@
-//! The bytes that each policy saves in a training step, computed before the step runs.
+//! What each policy costs in memory: the peak of a training step and the bytes that it keeps, computed before the step runs.
 
 use anyhow::Result;
 use remat::ir::MemorySpace;
-use remat::report::saved_residuals;
+use remat::report::{policy_decisions, readable_bytes, saved_residuals};
 use remat::{Policy, Tensor};
 use remat_cli::arguments::{policy, policy_name};
 use remat_cli::table::{table, thousands};
@@ -10,51 +10,61 @@ use remat_cli::table::{table, thousands};
 use crate::model::Model;
 use crate::policy::LISTED;
 
-/// A table of the policies and of the bytes that each keeps for the backward pass of the loss: values that the step computes, without
-/// weights and batch. The chosen policy is marked, and has its own row if it is not listed.
+/// A table of the policies: the planned peak of a step, which `peak` computes for a policy as it prints (`None` where the device's own
+/// compiler plans), then the bytes that each keeps for the backward pass of the loss: values that the step computes, without weights and
+/// batch. The chosen policy is marked, and has its own row if it is not listed. Behind the table stands which names of the chosen policy
+/// have no effect.
 ///
 /// # Errors
 /// If the chosen policy cannot be applied.
 pub(crate) fn report(
     model: &Model,
     loss: impl Fn(&Model, Option<&Policy>) -> Tensor,
+    peak: impl Fn(&str) -> Result<Option<usize>>,
     chosen: Option<&Policy>,
 ) -> Result<String> {
     let mut policies = LISTED.into_iter().map(policy).collect::<Result<Vec<_>>>()?;
     if !policies.iter().any(|policy| policy.as_ref() == chosen) {
         policies.push(chosen.cloned());
     }
-    let mut sizes = Vec::new();
+    let mut costs = Vec::new();
     for policy in policies {
-        sizes.push((saved(model, |model| loss(model, policy.as_ref()))?, policy));
+        let kept = kept(model, |model| loss(model, policy.as_ref()))?;
+        costs.push((policy_name(policy.as_ref()), peak(&policy_name(policy.as_ref()))?, kept));
     }
-    let plain = sizes.iter().find(|(_, policy)| policy.is_none()).map_or(0, |(size, _)| size.total());
-    let rows = sizes.iter().map(|(size, policy)| {
-        let mark = if policy.as_ref() == chosen { "> " } else { "  " };
-        let share = 100.0 * size.total() as f64 / plain.max(1) as f64;
-        let host = if size.host == 0 { String::new() } else { remat::report::readable_bytes(size.host) };
-        let cells = [thousands(size.device), remat::report::readable_bytes(size.device), host, format!("{share:.0}%")];
-        std::iter::once(format!("{mark}{}", policy_name(policy.as_ref()))).chain(cells).collect()
+    let plain = costs.iter().find(|(name, ..)| name == "none").and_then(|(_, peak, _)| *peak);
+    let chosen_name = policy_name(chosen);
+    let rows = costs.iter().map(|(name, peak, kept)| {
+        let mark = if *name == chosen_name { "> " } else { "  " };
+        let share = peak.zip(plain).map(|(peak, plain)| format!("{:.0}%", 100.0 * peak as f64 / plain.max(1) as f64));
+        let host = if kept.host == 0 { String::new() } else { readable_bytes(kept.host) };
+        vec![
+            format!("{mark}{name}"),
+            peak.map_or_else(|| "?".to_string(), readable_bytes),
+            share.unwrap_or_default(),
+            thousands(kept.device),
+            host,
+        ]
     });
-    Ok(table(&["  policy", "bytes saved", "", "on the host", "of none"], &rows.collect::<Vec<_>>()))
+    let mut text = table(&["  policy", "peak", "of none", "bytes kept", "on the host"], &rows.collect::<Vec<_>>());
+    let decisions = policy_decisions(|model: &Model| loss(model, chosen), model)?;
+    for name in decisions.names_without_effect() {
+        text += &format!(
+            "\nnote: no backward pass needs the values named `{name}`: without the name, {chosen_name} keeps the same"
+        );
+    }
+    Ok(text)
 }
 
 /// Bytes in device memory, and in the memory of the host.
-struct Saved {
+struct Kept {
     device: usize,
     host: usize,
 }
 
-impl Saved {
-    fn total(&self) -> usize {
-        self.device + self.host
-    }
-}
-
-fn saved(model: &Model, loss: impl Fn(&Model) -> Tensor) -> Result<Saved> {
+fn kept(model: &Model, loss: impl Fn(&Model) -> Tensor) -> Result<Kept> {
     let residuals = saved_residuals(loss, model)?;
-    let total = residuals.intermediate_bytes();
     let host = residuals.intermediates().filter(|r| r.aval.memory == MemorySpace::Host);
     let host = host.map(|r| r.bytes()).sum();
-    Ok(Saved { device: total - host, host })
+    Ok(Kept { device: residuals.intermediate_bytes() - host, host })
 }

@@ -6,19 +6,19 @@ pub(crate) const LISTED: [&str; 8] = [
     "Everything",
     "Dots",
     "DotsWithNoBatchDims",
-    "Names(attn, mlp)",
-    "AnyNamesBut(qkv)",
+    "Names(attn, up)",
+    "Names(attn)",
     "OffloadDotsWithNoBatchDims(host)",
     "Nothing",
 ];
 
 /// The default policy of training.
-pub(crate) const DEFAULT: &str = "Names(attn, mlp)";
+pub(crate) const DEFAULT: &str = "Names(attn)";
 
 /// The help of `--policy`.
 pub(crate) const HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy in the \
      syntax of the library or of JAX: everything, dots, dots_with_no_batch_dims, nothing, offload_dots_with_no_batch_dims(host), \
-     'names(A, B)', 'any_names_but(A)', 'anything_but(A)', 'or(.., ..)', ...; the names in a block are qkv, attn and mlp";
+     'names(A, B)', 'any_names_but(A)', 'anything_but(A)', 'or(.., ..)', ...; the names in a block are qkv, attn, up, mlp and, in Llama, gate";
 
 #[cfg(test)]
 mod tests {

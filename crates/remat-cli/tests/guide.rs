@@ -147,7 +147,7 @@ fn the_table_of_policies_is_that_of_the_guide() {
     assert_eq!(names(&shown), names(&printed));
 
     let flags = line.strip_prefix("remat bench policies ").unwrap();
-    let peaks = ["none", "Dots", "Names(attn, mlp)", "Nothing"].map(|policy| {
+    let peaks = ["none", "Dots", "Names(attn)", "Nothing"].map(|policy| {
         let args =
             words(&format!("train --text book.txt {flags} --policy \"{policy}\" --steps 0 --sample 0 --save runs"));
         let said = run(&folder, policy, args);

@@ -50,7 +50,7 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     assert_eq!(losses(&parts), expected);
     assert_eq!(model(&parts, 30), model(&at.path().join("runs/1"), 30));
     // Another learning rate is another run.
-    let note = "note: the learning rate goes on by the new schedule";
+    let note = "note: steps or learning rate differ from the saved run";
     assert!(!resumed.contains(note), "{resumed}");
     let other = stdout(remat(at.path(), "train --resume parts --learning-rate 0.001 --sample 0"));
     assert!(other.contains(note), "{other}");

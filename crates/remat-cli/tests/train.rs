@@ -14,8 +14,8 @@ const POLICIES: [&str; 8] = [
     "Everything",
     "Dots",
     "DotsWithNoBatchDims",
-    "Names(attn, mlp)",
-    "AnyNamesBut(qkv)",
+    "Names(attn, up)",
+    "Names(attn)",
     "OffloadDotsWithNoBatchDims(host)",
     "Nothing",
 ];
@@ -98,17 +98,45 @@ fn policies_save_less_than_no_checkpoint_and_more_than_nothing() {
     let output = stdout(train(folder.path(), &format!("{SMALL} --steps 0 --sample 0")));
     let saved = |policy: &str| {
         let line = output.lines().find_map(|line| line.trim_start_matches("> ").trim_start().strip_prefix(policy));
-        line.unwrap().split_whitespace().next().unwrap().replace(',', "").parse::<usize>().unwrap()
+        let (_, kept) = line.unwrap().split_once('%').unwrap();
+        kept.split_whitespace().next().unwrap().replace(',', "").parse::<usize>().unwrap()
     };
     // What crosses the border of a checkpoint is kept as it is, also where it would be cheap to compute again.
     assert!(saved("Everything").abs_diff(saved("none")) < saved("none") / 100);
     assert!(saved("none") > saved("Dots "));
     assert!(saved("Dots ") > saved("DotsWithNoBatchDims"));
-    assert!(saved("DotsWithNoBatchDims") > saved("Names(attn, mlp)"));
-    assert!(saved("Names(attn, mlp)") > saved("Nothing"));
+    assert!(saved("DotsWithNoBatchDims") > saved("Names(attn, up)"));
+    assert!(saved("Names(attn, up)") > saved("Names(attn)"));
+    assert!(saved("Names(attn)") > saved("Nothing"));
     assert_eq!(saved("OffloadDotsWithNoBatchDims(host)"), saved("Nothing"));
-    // The named values of the block are one f32 for each feature of each token.
-    assert_eq!(saved("Names(attn, mlp)") - saved("Nothing"), 4 * 4 * 12 * 16);
+    // The output of attention is one f32 for each feature of each token, and the hidden features are four times as many.
+    assert_eq!(saved("Names(attn)") - saved("Nothing"), 4 * 4 * 12 * 16);
+    assert_eq!(saved("Names(attn, up)") - saved("Names(attn)"), 4 * 4 * 4 * 12 * 16);
+}
+
+#[test]
+fn the_peak_of_the_table_is_that_of_the_plan() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let output = stdout(train(folder.path(), &format!("{SMALL} --steps 0 --sample 0")));
+    let marked = output.lines().find_map(|line| line.strip_prefix("> Names(attn) ")).unwrap();
+    let (_, planned) = output.split_once("a step takes ").unwrap();
+    assert!(marked.trim_start().starts_with(planned.split_once(" at its peak").unwrap().0), "{output}");
+}
+
+#[test]
+fn a_name_without_effect_is_told() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let run = |model: &str, policy: &str| {
+        stdout(train(folder.path(), &format!("{SMALL} --model {model} --steps 0 --sample 0 --policy {policy}")))
+    };
+    let note =
+        "note: no backward pass needs the values named `mlp`: without the name, Names(attn, mlp) keeps the same\n";
+    for model in ["gpt2-tiny", "llama-tiny"] {
+        assert!(run(model, "names(attn,mlp)").contains(note), "{model}");
+        for policy in ["names(attn)", "names(attn,up)", "none", "nothing", "dots"] {
+            assert!(!run(model, policy).contains("no backward pass needs"), "{model} {policy}");
+        }
+    }
 }
 
 #[test]

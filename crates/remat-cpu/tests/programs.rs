@@ -155,7 +155,7 @@ fn expect_close(name: &str, got: &[Array], expected: &[Array]) {
     }
 }
 
-/// Runs all programs on so many threads, and compares with the evaluator.
+/// Runs all programs on this number of threads, and compares with the evaluator.
 fn check(threads: usize) -> Result<()> {
     let cpu = Cpu::with_threads(threads)?;
     for (name, text) in PROGRAMS {

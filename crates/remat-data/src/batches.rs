@@ -26,7 +26,6 @@ pub struct Batch {
 /// random order that is computed, not stored. Each epoch has another order, and a batch may have windows of two epochs. The first window of
 /// an epoch begins at a random offset, one of at least `context` possible ones, so that each epoch cuts windows at other tokens. An epoch
 /// leaves out less than two windows, at the ends of the text.
-/// and less than two windows.
 ///
 /// ```
 /// use remat_data::{Batches, Tokens};

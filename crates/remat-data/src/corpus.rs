@@ -33,7 +33,7 @@ const TEST: &str = "held-out";
 
 /// The tokens of a text: training tokens, and held-out tokens.
 ///
-/// Of a text file the last tenth is held out (of each mebibyte, if it is longer); of JSON lines and Parquet every tenth document. If the
+/// The last tenth of a text file is held out; in files over 1 MiB, the last tenth of every MiB; of JSON lines and Parquet every tenth document. If the
 /// tokenizer has a token that ends documents, it follows each document, and each part of a file.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! The guide is what its listings are and print.
+//! The guide and the README are what their listings are and print.
 //!
 //! In a page a comment stands before each block that comes from elsewhere:
 //!
@@ -18,10 +18,11 @@ fn guide() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guide")
 }
 
-/// The pages with their paths.
+/// The pages with their paths: those of the guide, and the README.
 fn pages() -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(guide().join("src")).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    pages.push(guide().join("../README.md"));
     pages.sort();
     pages.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }

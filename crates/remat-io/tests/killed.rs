@@ -120,7 +120,7 @@ struct Printed {
 }
 
 impl Printed {
-    /// Reads the lines of a process, of which the last may be cut off by a kill, up to the end or up to so many losses.
+    /// Reads the lines of a process, of which the last may be cut off by a kill, up to the end or up to this number of losses.
     fn read(&mut self, lines: &mut impl BufRead, mut losses: u64) {
         let mut line = String::new();
         while losses > 0 && lines.read_line(&mut line).unwrap() > 0 {

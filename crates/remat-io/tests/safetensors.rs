@@ -185,7 +185,7 @@ fn metadata_is_kept_in_order() {
     assert!(fs::read(&path).unwrap() == first);
 }
 
-/// A file with this header, and so many bytes behind it.
+/// A file with this header, and this number of bytes behind it.
 fn write_raw(path: &Path, header: &str, bytes: usize) {
     let mut content = (header.len() as u64).to_le_bytes().to_vec();
     content.extend(header.as_bytes());

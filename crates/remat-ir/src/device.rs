@@ -9,7 +9,6 @@ use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Res
 pub struct CompileOptions {
     /// For each argument, whether callers donate it; none if this is empty. It lets an engine that plans memory at compile time place
     /// results in donated arguments. A run takes only the memory of arguments without other references, whatever this says.
-    /// their memory. A run takes the memory of those arguments alone that have no other reference, whatever is said here.
     pub donated: Vec<bool>,
 }
 

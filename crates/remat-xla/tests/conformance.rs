@@ -8,7 +8,7 @@ use remat_xla::Xla;
 /// Programs that are compiled as one, since compiling takes most of the time.
 const TOGETHER: usize = 64;
 
-/// Of the cases of a property one in so many runs, for the same reason; `REMAT_CONFORMANCE_EVERY` is another number. It shares no
+/// Of the cases of a property one of every few runs, for the same reason; `REMAT_CONFORMANCE_EVERY` is another number. It shares no
 /// factor with the number of dtypes, so that all come up. Every sample runs once in `values`.
 const EVERY: usize = 31;
 

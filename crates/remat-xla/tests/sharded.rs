@@ -129,7 +129,7 @@ fn virtual_devices_are_1024_at_most() {
     for count in [1025, 100_000, 1 << 31, u32::MAX as usize, usize::MAX] {
         let error = XlaDevices::find(Platform::Cpu, count).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);
-        let message = format!("{count} virtual devices are asked for, and there are 1024 at most");
+        let message = format!("asked for {count} virtual devices; the most is 1024");
         assert_eq!(error.message(), message);
     }
 }

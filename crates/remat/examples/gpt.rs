@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     let with = |policy: Policy| -> Result<Gpt2> {
         Ok(Gpt2 { blocks: model.blocks.clone().stacked()?.with_policy(policy), ..model.clone() })
     };
-    for policy in [Policy::Everything, Policy::names(["attn", "mlp"]), Policy::Nothing] {
+    for policy in [Policy::Everything, Policy::names(["attn"]), Policy::Nothing] {
         let kept = saved_residuals(|model: &Gpt2| loss(model, &batch), &with(policy.clone())?)?;
         println!("{:<18} keeps {:>7} bytes", policy.to_string(), kept.intermediate_bytes());
     }
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
         let (model, state) = adam.update(model, &gradient, state)?;
         Ok((model, state, loss))
     });
-    let mut model = with(Policy::names(["attn", "mlp"]))?;
+    let mut model = with(Policy::names(["attn"]))?;
     let mut state = adam.init(&model);
     let (mut first, mut last) = (0.0, 0.0);
     let count = windows.dim(0)? as i32;

@@ -32,8 +32,9 @@
 //!
 //! Three rules cover the interface:
 //!
-//! - A transformation takes a function of one tree, and values that the closure captures are constant. So there are no argument numbers, no
-//!   static arguments and no partition of a model: capture the values that are not differentiated.
+//! - A transformation takes a function of one tree. Values that the closure captures are constant for the transformation that takes the
+//!   closure; [`checkpoint`] differentiates through them. So there are no argument numbers, no static arguments and no partition of a model:
+//!   capture the values that are not differentiated.
 //! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it: methods of
 //!   tensors, the layers of [`nn`] (including `init`) and [`random`] return failed tensors, which carry the error to the point where they
 //!   are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops, branches, optimizers,
@@ -157,13 +158,8 @@ pub mod ahead {
 /// Trees of tensors: their leaves, paths and structure.
 pub mod tree {
     pub use crate::api::JacobianOf;
-    pub use crate::trace::{Output, Path, Segment, Structure, Tree, Walk, leaves, map, map_nodes, map2};
+    pub use crate::trace::{Output, Path, ScalarOutput, Segment, Structure, Tree, Walk, leaves, map, map_nodes, map2};
 }
 
 #[doc(hidden)]
 pub mod testing;
-
-/// The README's example is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -93,6 +93,14 @@ pub(super) struct Plan {
     pub(super) flops: u64,
 }
 
+/// The most bytes that are live in a step of training that owns the values that it changes: [`Plan::step`] alone.
+///
+/// # Errors
+/// As [`Plan::of`].
+pub(super) fn peak(of: &Subject<'_>) -> Result<usize> {
+    Ok(of.lowered()?.0.compile()?.memory_report().stats.donated_peak)
+}
+
 impl Plan {
     /// The plan of a configuration.
     ///

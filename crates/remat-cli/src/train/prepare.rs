@@ -135,26 +135,36 @@ impl<'a> Job<'a> {
         writeln!(out, "text: {size} bytes in {}{tokens}; {held_out} of them are held out", text.source)?;
         let shapes = plan::shapes(config, &self.architecture)?;
         writeln!(out, "model: {}", self.model()?)?;
-        writeln!(out, "what each policy keeps of one batch for its backward pass:\n")?;
+        writeln!(
+            out,
+            "the memory of a step under each policy, and what it keeps of one batch for its backward pass:\n"
+        )?;
         let batch = plan::batch(config.batch, self.context);
         let loss = |model: &Model, policy: Option<&Policy>| step.loss(model, &batch, policy);
         let policy = arguments::policy(&config.policy)?;
-        Ok(writeln!(out, "{}\n", memory::report(&shapes, loss, policy.as_ref())?)?)
+        let peak = |policy: &str| -> Result<Option<usize>> {
+            if self.device.name() != Cpu::NAME {
+                return Ok(None);
+            }
+            let config = Config { policy: policy.into(), ..config.clone() };
+            plan::peak(&Subject::of_steps(&config, &self.architecture)).map(Some)
+        };
+        Ok(writeln!(out, "{}\n", memory::report(&shapes, loss, peak, policy.as_ref())?)?)
     }
 
     /// Reports changes that make the rest of a run differ from the original.
     fn note_changes(&self, out: &mut impl Write) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         if !saved.text.has_same_batches() {
-            let message = "the version that began the run drew other batches, so that it goes on as neither would";
+            let message =
+                "an older version drew these batches differently; the resumed run matches neither version bit for bit";
             writeln!(out, "note: {message}")?;
         } else if saved.text != Fingerprint::of(&self.text) {
             writeln!(out, "note: the text is not the one that the run began with, so that its batches differ")?;
         }
         let schedule = |config: &Config| (config.steps, config.learning_rate);
         if schedule(&saved.config) != schedule(&self.config) {
-            let message =
-                "the learning rate goes on by the new schedule, so that the run is neither the old one nor a new one";
+            let message = "steps or learning rate differ from the saved run: from here the new schedule applies, so losses match neither run";
             writeln!(out, "note: {message}")?;
         }
         Ok(())

@@ -7,6 +7,7 @@ mod loops;
 mod memory;
 mod policies;
 mod questions;
+mod readme;
 mod saving;
 mod start;
 mod text;
@@ -26,6 +27,7 @@ pub(crate) const ALL: &[(&str, Run)] = &[
     ("memory", || Ok(memory::main()?)),
     ("policies", || Ok(policies::main()?)),
     ("questions", || Ok(questions::main()?)),
+    ("readme", || Ok(readme::main()?)),
     ("saving", saving::main),
     ("start", || Ok(start::main()?)),
     ("text", text::main),

@@ -1,36 +1,48 @@
-//! A transformer block under each policy.
+//! Transformer blocks under each policy.
 
 use remat::ir::{Decision, MemorySpace};
-use remat::report::saved_residuals;
-use remat::{DType, Policy, Result, checkpoint, jit, nn, random, value_and_grad};
+use remat::report::{readable_bytes, saved_residuals};
+use remat::{DType, Error, Policy, Result, Tensor, jit, nn, random, value_and_grad};
 
 pub(crate) fn main() -> Result<()> {
     // ANCHOR: setup
     let [weights, data] = random::key(0).split();
-    let block = nn::Block::init(weights, 64, 4, DType::F32);
+    let blocks = nn::Stack::init(weights, 6, |key| nn::Block::init(key, 64, 4, DType::F32));
     let x = random::normal(data, [4, 128, 64], DType::F32);
     // ANCHOR_END: setup
 
     println!("== table");
     // ANCHOR: table
-    let run = |policy: Option<Policy>| checkpoint(policy, |block: &nn::Block| block.apply(&x).square().mean(..));
-    let plain = jit(|block: &nn::Block| value_and_grad(run(None))(block)).cost(&block)?.flops;
-    println!("{:<34} {:>9}  {:>10}", "policy", "saved", "operations");
+    type Blocks = nn::Stack<nn::Block>;
+    let loss =
+        |blocks: &Blocks| -> Result<Tensor> { Ok(blocks.apply(|block, x| block.apply(x), &x)?.square().mean(..)) };
+    let step = jit(|blocks: &Blocks| value_and_grad(loss)(blocks));
+    let plain = step.cost(&blocks)?.flops;
+    println!("{:<34} {:>10} {:>10}  {:>10}", "policy", "peak", "saved", "operations");
     for policy in [
         None,
         Some(Policy::Everything),
         Some(Policy::Dots),
         Some(Policy::DotsWithNoBatchDims),
-        Some(Policy::names(["attn", "mlp"])),
+        Some(Policy::names(["attn", "up"])),
+        Some(Policy::names(["attn"])),
         Some(Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host)),
         Some(Policy::Nothing),
     ] {
-        let saved = saved_residuals(run(policy.clone()), &block)?.intermediate_bytes();
-        let flops = jit(|block: &nn::Block| value_and_grad(run(policy.clone()))(block)).cost(&block)?.flops;
-        let name = policy.map_or("none".to_string(), |policy| policy.to_string());
-        println!("{name:<34} {saved:>9}  {:>9.0} %", 100.0 * flops as f64 / plain as f64);
+        let name = policy.as_ref().map_or("none".to_string(), Policy::to_string);
+        let blocks = blocks.clone().with_policy(policy);
+        let peak = readable_bytes(step.memory(&blocks)?.peak);
+        let saved = readable_bytes(saved_residuals(loss, &blocks)?.intermediate_bytes());
+        println!(
+            "{name:<34} {peak:>10} {saved:>10}  {:>9.0} %",
+            100.0 * step.cost(&blocks)?.flops as f64 / plain as f64
+        );
     }
     // ANCHOR_END: table
+    let peak = |policy: Option<Policy>| Ok::<_, Error>(step.memory(&blocks.clone().with_policy(policy))?.peak);
+    let names = peak(Some(Policy::names(["attn"])))?;
+    assert!(names < peak(Some(Policy::names(["attn", "up"])))? && names < peak(Some(Policy::DotsWithNoBatchDims))?);
+    assert!(peak(Some(Policy::DotsWithNoBatchDims))? < peak(None)?);
 
     println!("== combined");
     // ANCHOR: combined
@@ -40,11 +52,11 @@ pub(crate) fn main() -> Result<()> {
         (bytes > 256 * 1024).then_some(Decision::Recompute)
     });
     for policy in [
-        Policy::names(["attn"]).or(Policy::names(["mlp"])),
+        Policy::names(["attn"]).or(Policy::names(["up"])),
         Policy::Everything.and(Policy::Dots.not()),
         Policy::First(vec![small, Policy::Everything]),
     ] {
-        let saved = saved_residuals(run(Some(policy.clone())), &block)?.intermediate_bytes();
+        let saved = saved_residuals(loss, &blocks.clone().with_policy(Some(policy.clone())))?.intermediate_bytes();
         println!("{:<38} {saved:>9}", policy.to_string());
     }
     // ANCHOR_END: combined

@@ -210,7 +210,7 @@ fn program(options: &AheadOptions) -> Result<PathBuf> {
     }
     on_path(env::var_os("PATH").unwrap_or_default()).ok_or_else(|| {
         failed(format!(
-            "a program is compiled ahead of time in a process of its own, by the command `remat`, which is not on the path; install it, set {WORKER} \
+            "ahead-of-time compilation needs the `remat` command, which is not on PATH; install it, set {WORKER} \
              to its file, or call `remat_xla::serve_ahead()` first in `main`"
         ))
     })

@@ -75,7 +75,7 @@ impl XlaDevices {
         }
         let platform = plugin.platform();
         if platform == Platform::Cpu && count > MOST_VIRTUAL {
-            return wrong(format!("{count} virtual devices are asked for, and there are {MOST_VIRTUAL} at most"));
+            return wrong(format!("asked for {count} virtual devices; the most is {MOST_VIRTUAL}"));
         }
         let compiler = clients::of(plugin, count)?;
         let client = &compiler.client;

@@ -6,8 +6,8 @@ use super::linear_map::LinearMap;
 use super::linearization::Linearization;
 use super::skeleton::Skeleton;
 use crate::trace::{
-    Order, Output, Program, Tensor, Tree, avals, current_loc, leaves, rebuild, run, structure, trace_tree,
-    trace_tree_at,
+    Order, Output, Program, ScalarOutput, Tensor, Tree, avals, current_loc, leaves, rebuild, run, structure,
+    trace_tree, trace_tree_at,
 };
 use crate::transform::{self, transpose};
 
@@ -27,7 +27,7 @@ use crate::transform::{self, transpose};
 /// The first error inside the function; if its result is not a scalar float, or an argument is not a float; if an operation
 /// has no derivative.
 #[track_caller]
-pub fn grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<A> {
+pub fn grad<A: Tree, R: ScalarOutput>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<A> {
     let value_and_grad = value_and_grad(f);
     move |x| Ok(value_and_grad(x)?.1)
 }
@@ -65,7 +65,7 @@ pub fn grad_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(f: impl Fn(&A) 
 /// # Errors
 /// As [`grad`].
 #[track_caller]
-pub fn value_and_grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<(Tensor, A)> {
+pub fn value_and_grad<A: Tree, R: ScalarOutput>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<(Tensor, A)> {
     let loc = current_loc();
     move |x| {
         let (program, _) = trace_tree_at(Order::current().plus(1), x, loc, &f)?;
@@ -102,13 +102,7 @@ pub fn value_and_grad_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
 /// Runs the forward and the backward pass. The first result is the scalar, the others are not differentiated.
 fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tensor>, A)> {
     let avals = program.jaxpr.out_avals();
-    if avals[0].rank() != 0 || !avals[0].dtype.is_float() {
-        let message = format!(
-            "the function must return a float scalar and returned {}; reduce it first, for example with .sum(..) or .mean(..)",
-            avals[0]
-        );
-        return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
-    }
+    // What cannot be differentiated is said first: the result of integers is one as well, however it is reduced.
     for (path, tensor) in leaves(x) {
         let aval = tensor.aval()?;
         if !aval.dtype.is_float() {
@@ -119,6 +113,13 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
             );
             return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
         }
+    }
+    if avals[0].rank() != 0 || !avals[0].dtype.is_float() {
+        let message = format!(
+            "the function must return a float scalar and returned {}; reduce it first, for example with .sum(..) or .mean(..)",
+            avals[0]
+        );
+        return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
     }
     let linearization = Linearization::new(program, 1).map_err(|e| e.at(loc))?;
     let one = Literal::from_f64(avals[0].dtype, 1.0);

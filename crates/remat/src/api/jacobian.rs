@@ -6,7 +6,9 @@ use remat_ir::{Aval, Builder, Iota, Loc, Result};
 
 use super::linearization::Linearization;
 use crate::rules::Emit;
-use crate::trace::{Order, Output, Program, Tensor, Tree, avals, current_loc, rebuild, run, structure, trace_tree_at};
+use crate::trace::{
+    Order, Output, Program, ScalarOutput, Tensor, Tree, avals, current_loc, rebuild, run, structure, trace_tree_at,
+};
 use crate::transform;
 
 /// The type of the Jacobian of a result: the result's structure with a value of the argument's type at every leaf.
@@ -125,7 +127,7 @@ where
 /// # Errors
 /// As [`crate::grad`].
 #[track_caller]
-pub fn hessian<A: Tree + JacobianOf<A>, R: Output<Tree = Tensor>>(
+pub fn hessian<A: Tree + JacobianOf<A>, R: ScalarOutput>(
     f: impl Fn(&A) -> R,
 ) -> impl Fn(&A) -> Result<<A as JacobianOf<A>>::Jacobian> {
     let (gradient, loc) = (super::grad(f), current_loc());

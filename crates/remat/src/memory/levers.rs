@@ -5,7 +5,7 @@ use remat_ir::{DType, ErrorKind, Policy, Result};
 use super::Options;
 use super::parts::{Part, Step, shape_only};
 use crate::optim::{Adafactor, Adam8bit, Optimizer};
-use crate::trace::Output;
+use crate::trace::ScalarOutput;
 use crate::{Layers, Tensor, Tree, checkpoint_layers, eval_shape, tree};
 
 /// A change of a training step.
@@ -55,7 +55,7 @@ impl Lever {
 ///
 /// # Errors
 /// If a step cannot be planned for a reason other than its layers.
-pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+pub(super) fn of_policies<M: Tree, O: Optimizer, R: ScalarOutput>(
     options: &Options,
     optimizer: &O,
     model: &M,
@@ -84,7 +84,7 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
 ///
 /// # Errors
 /// If a step cannot be planned.
-pub(super) fn of_optimizers<M: Tree, R: Output<Tree = Tensor>>(
+pub(super) fn of_optimizers<M: Tree, R: ScalarOutput>(
     model: &M,
     loss: &impl Fn(&M) -> R,
     before: &Step,
@@ -108,7 +108,7 @@ fn state_bytes<M: Tree, O: Optimizer>(optimizer: &O, model: &M) -> Result<usize>
 }
 
 /// Parameters in bf16, if some are wider and the loss accepts bf16.
-pub(super) fn of_precision<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+pub(super) fn of_precision<M: Tree, O: Optimizer, R: ScalarOutput>(
     optimizer: &O,
     model: &M,
     loss: &impl Fn(&M) -> R,

@@ -30,8 +30,8 @@ pub use parts::Part;
 use remat_ir::{Policy, Result};
 
 use crate::optim::Optimizer;
-use crate::trace::Output;
-use crate::{Layers, Tensor, Tree};
+use crate::trace::ScalarOutput;
+use crate::{Layers, Tree};
 
 use parts::{Bytes, Step};
 
@@ -78,10 +78,14 @@ impl TrainingMemory {
         self.bytes.largest()
     }
 
-    /// The change that lowers the peak most, preferably one that keeps the results; `None` if no change lowers it.
+    /// The change that lowers the peak most, preferably one that keeps the results; `None` if no change lowers it by a per cent.
     pub fn best(&self) -> Option<&Lever> {
-        let lower = || self.levers.iter().filter(|lever| lever.peak < self.peak);
-        lower().find(|lever| lever.change.keeps_results()).or_else(|| lower().next())
+        self.lower().find(|lever| lever.change.keeps_results()).or_else(|| self.lower().next())
+    }
+
+    /// The changes that lower the peak by a per cent at least: less than that depends on how a CPU packs its operands, and helps nobody.
+    fn lower(&self) -> impl Iterator<Item = &Lever> {
+        self.levers.iter().filter(|lever| lever.peak as f64 <= 0.99 * self.peak as f64)
     }
 }
 
@@ -90,7 +94,7 @@ impl TrainingMemory {
 /// # Errors
 /// As [`report_with`].
 #[track_caller]
-pub fn report<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+pub fn report<M: Tree, O: Optimizer, R: ScalarOutput>(
     optimizer: &O,
     model: &M,
     loss: impl Fn(&M) -> R,
@@ -115,7 +119,7 @@ pub fn report<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
 /// # Errors
 /// The first error inside `loss` or the optimizer; if a tensor of the model has failed.
 #[track_caller]
-pub fn report_with<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+pub fn report_with<M: Tree, O: Optimizer, R: ScalarOutput>(
     options: &Options,
     optimizer: &O,
     model: &M,

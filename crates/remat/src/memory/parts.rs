@@ -3,8 +3,8 @@
 use remat_ir::{LiveKind, LiveValue, Result};
 
 use crate::optim::Optimizer;
-use crate::trace::Output;
-use crate::{Cpu, JitOptions, Tensor, Tree, eval_shape, jit_with, tree, value_and_grad};
+use crate::trace::ScalarOutput;
+use crate::{Cpu, JitOptions, Tree, eval_shape, jit_with, tree, value_and_grad};
 
 /// The purpose of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -73,7 +73,7 @@ impl Step {
     /// # Errors
     /// The first error inside `loss` or the optimizer.
     #[track_caller]
-    pub(super) fn plan<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+    pub(super) fn plan<M: Tree, O: Optimizer, R: ScalarOutput>(
         optimizer: &O,
         model: &M,
         loss: impl Fn(&M) -> R,

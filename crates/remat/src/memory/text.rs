@@ -55,14 +55,18 @@ impl fmt::Display for TrainingMemory {
             write!(f, "\n  {part:<15}  {:>11}  {:>3.0} %", readable_bytes(bytes), share(bytes, self.peak))?;
         }
         write!(f, "\nsaved for the backward pass: {}", readable_bytes(self.saved))?;
-        let lower: Vec<&Lever> = self.levers.iter().filter(|lever| lever.peak < self.peak).collect();
-        f.write_str(if lower.is_empty() { "\nno change that was tried lowers the peak" } else { "\nlower peaks:" })?;
+        let lower: Vec<&Lever> = self.lower().collect();
+        f.write_str(if lower.is_empty() {
+            "\nno change that was tried lowers the peak by a per cent"
+        } else {
+            "\nlower peaks:"
+        })?;
         let width = lower.iter().map(|lever| lever.change.to_string().chars().count()).max().unwrap_or(0);
         for lever in lower {
             let mark = if self.best().is_some_and(|best| std::ptr::eq(best, lever)) { '>' } else { ' ' };
             let (change, peak) = (lever.change.to_string(), readable_bytes(lever.peak));
             let saved = share(self.peak - lever.peak, self.peak);
-            write!(f, "\n{mark} {change:<width$}  {peak:>11}  -{saved:.*} %", digits(saved))?;
+            write!(f, "\n{mark} {change:<width$}  {peak:>11}  -{saved:.0} %")?;
             if lever.more_operations >= 0.005 {
                 write!(f, ", {:.0} % more operations", 100.0 * lever.more_operations)?;
             }
@@ -78,11 +82,6 @@ impl fmt::Display for TrainingMemory {
         }
         Ok(())
     }
-}
-
-/// The number of decimals of a share, so that a small share does not print as zero.
-fn digits(share: f64) -> usize {
-    if share < 1.0 { 2 } else { 0 }
 }
 
 /// A share in per cent.

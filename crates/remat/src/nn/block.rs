@@ -40,7 +40,7 @@ impl Mlp {
     /// If the last size of `x` is not the number of features, or the dtypes differ.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        pinned(|| named_scope("mlp", || self.down.apply(&self.up.apply(x).gelu()).named("mlp")))
+        pinned(|| named_scope("mlp", || self.down.apply(&self.up.apply(x).named("up").gelu()).named("mlp")))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Convolutions.
 
+use remat_ir::{Error, ErrorKind, Result};
+
 use super::linear::normal;
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
@@ -63,7 +65,8 @@ impl Conv {
     /// dimension.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        pinned(|| {
+        deferred(|| {
+            expect_channels(x, &self.kernel, self.groups)?;
             let config = ConvConfig {
                 strides: self.strides.clone(),
                 padding: self.padding.clone(),
@@ -72,12 +75,28 @@ impl Conv {
                 ..ConvConfig::default()
             };
             let y = x.conv(&self.kernel, &config);
-            match &self.bias {
-                Some(bias) => deferred(|| Ok(&y + per_feature(bias, y.rank()?))),
+            Ok(match &self.bias {
+                Some(bias) => &y + per_feature(bias, y.rank()?),
                 None => y,
-            }
+            })
         })
     }
+}
+
+/// Fails unless axis 1 of `x` has the channels that a kernel `[outputs, inputs / groups, ..]` takes.
+fn expect_channels(x: &Tensor, kernel: &Tensor, groups: usize) -> Result<()> {
+    let (x, kernel) = (x.aval()?, kernel.aval()?);
+    // Another rank, and kernels that are none, are errors of the convolution.
+    let (true, Some(&inputs)) = (x.rank() == kernel.rank(), kernel.shape.get(1)) else { return Ok(()) };
+    if inputs.checked_mul(groups) == Some(x.shape[1]) {
+        return Ok(());
+    }
+    let grouped = if groups == 1 { String::new() } else { format!(" in {groups} groups") };
+    let message = format!(
+        "the channels are axis 1 of a batch, and the kernel {kernel}{grouped} takes {} of them, not {x}",
+        inputs.saturating_mul(groups)
+    );
+    Err(Error::new(ErrorKind::Shape, "nn::Conv::apply", message))
 }
 
 /// Weights `[channels]` reshaped to this rank, so that they broadcast along axis 1, the channels.

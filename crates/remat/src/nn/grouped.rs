@@ -198,7 +198,7 @@ impl GatedMlp {
     pub fn apply(&self, x: &Tensor) -> Tensor {
         pinned(|| {
             named_scope("mlp", || {
-                let hidden = self.gate.apply(x).silu() * self.up.apply(x);
+                let hidden = self.gate.apply(x).named("gate").silu() * self.up.apply(x).named("up");
                 self.down.apply(&hidden).named("mlp")
             })
         })

@@ -49,17 +49,30 @@ impl Linear {
     /// If the last size of `x` is not the number of inputs, or the dtypes differ.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        pinned(|| {
+        deferred(|| {
+            expect_features("nn::Linear::apply", x, &self.weight, 0)?;
             let mut y = x.matmul(&self.weight);
             if let Some(LowRank { a, b, scale }) = &self.adapter {
                 y += x.matmul(a).matmul(b) * *scale;
             }
-            match &self.bias {
+            Ok(match &self.bias {
                 Some(bias) => y + bias,
                 None => y,
-            }
+            })
         })
     }
+}
+
+/// Fails unless the last axis of `x` has the features of this axis of a layer's weights.
+fn expect_features(layer: &str, x: &Tensor, weights: &Tensor, axis: usize) -> Result<()> {
+    let (x, weights) = (x.aval()?, weights.aval()?);
+    // Weights without this axis are an error of the product.
+    let Some(&features) = weights.shape.get(axis) else { return Ok(()) };
+    if x.shape.last() == Some(&features) {
+        return Ok(());
+    }
+    let message = format!("takes {features} features in the last axis, as its weights {weights} do, not {x}");
+    Err(Error::new(ErrorKind::Shape, layer, message))
 }
 
 /// A table of vectors, one for each entry.
@@ -104,7 +117,10 @@ impl Embedding {
     /// If the last size of `x` is not the number of features, or the dtypes differ.
     #[track_caller]
     pub fn logits(&self, x: &Tensor) -> Tensor {
-        pinned(|| x.matmul(&self.table.t()))
+        deferred(|| {
+            expect_features("nn::Embedding::logits", x, &self.table, 1)?;
+            Ok(x.matmul(&self.table.t()))
+        })
     }
 }
 

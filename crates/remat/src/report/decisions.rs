@@ -86,6 +86,33 @@ impl PolicyDecisions {
     pub fn without_effect(&self) -> impl Iterator<Item = &PolicyDecision> {
         self.list.iter().filter(|d| !d.has_effect())
     }
+
+    /// The names of values that a policy saves or offloads, but that no backward pass needs, each once, in the order of the program. A
+    /// policy without them keeps the same. A name of which one value is needed is not among them.
+    ///
+    /// ```
+    /// use remat::report::policy_decisions;
+    /// use remat::{Policy, Tensor, checkpoint};
+    /// let f = checkpoint(Policy::names(["first", "last"]), |x: &Tensor| x.sin().named("first").sin().named("last").sum(..));
+    /// let decisions = policy_decisions(|x: &Tensor| f(x), &Tensor::from(vec![1.0f32]))?;
+    /// assert_eq!(decisions.names_without_effect(), ["last"]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn names_without_effect(&self) -> Vec<&str> {
+        let kept = self.list.iter().filter(|d| d.decision != Decision::Recompute);
+        let named = kept.filter_map(|d| match &d.kind {
+            SavedKind::Named(name) => Some((name.as_ref(), d.has_effect())),
+            _ => None,
+        });
+        let named: Vec<(&str, bool)> = named.collect();
+        let mut idle = Vec::new();
+        for (name, _) in &named {
+            if !idle.contains(name) && !named.iter().any(|(of, has_effect)| of == name && *has_effect) {
+                idle.push(*name);
+            }
+        }
+        idle
+    }
 }
 
 /// Each region with its policy, then its decisions.

@@ -100,6 +100,11 @@ mod sealed {
 /// assert!((Tensor::new([1, 2]) * 2.5).error().is_some());
 /// # Ok::<(), remat::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an operand of a tensor's operation",
+    label = "neither a tensor nor a number",
+    note = "`Tensor::new` makes a tensor of an array, a slice or a `Vec`"
+)]
 pub trait Operand: sealed::Sealed {
     /// The tensor or scalar.
     fn argument(&self) -> Argument<'_>;

@@ -23,7 +23,6 @@ const KINDS: [&str; 4] = [Cpu::NAME, "xla-cpu", "cuda", "tpu"];
 /// [`Tensor::to_device`](crate::Tensor::to_device) or as results. An operation runs where its operands are, and tensors in the host's
 /// memory follow the others. If all operands are in the host's memory, operations and jitted functions run on the default device: the one
 /// named by the environment variable `REMAT_DEVICE` (as in [`Device::named`]), or else the native engine.
-/// environment variable `REMAT_DEVICE` names (as [`Device::named`] does), and which otherwise is the native engine.
 ///
 /// ```
 /// use remat::{Device, Tensor};

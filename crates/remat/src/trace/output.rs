@@ -13,6 +13,11 @@ use super::{Tensor, Tree, Walk};
 /// assert!(failing.call(Tensor::from(1)).is_err());
 /// # Ok::<(), remat::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a traced function cannot return `{Self}`",
+    label = "neither a tree of tensors nor a `remat::Result` of one",
+    note = "a struct or enum of trees becomes one by `#[derive(Tree)]`"
+)]
 pub trait Output: Sized {
     /// The tree.
     type Tree: Tree;
@@ -35,6 +40,30 @@ pub trait Output: Sized {
     /// The same kind of value with the tree returned by `f`. If `f` fails, it is an `Err` or a tree of failed tensors.
     fn map_tree(self, f: impl FnOnce(&Self::Tree) -> Result<Self::Tree>) -> Self;
 }
+
+/// The result of a function that is differentiated or decides: one tensor, or a `Result` of one.
+///
+/// It is not implemented by hand: a generic function that passes its closure to [`grad`](crate::grad) has this bound too.
+///
+/// ```
+/// use remat::tree::ScalarOutput;
+/// use remat::{Result, Tensor, grad};
+/// fn slope<R: ScalarOutput>(f: impl Fn(&Tensor) -> R, at: f32) -> Result<Tensor> {
+///     grad(f)(&Tensor::from(at))
+/// }
+/// assert_eq!(slope(|x: &Tensor| x * x, 3.0)?.item::<f32>()?, 6.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the function must return one tensor, and returns `{Self}`",
+    label = "not one tensor",
+    note = "a function that returns a loss and more is for `grad_aux` and `value_and_grad_aux`, which differentiate the first"
+)]
+pub trait ScalarOutput: Output<Tree = Tensor> {}
+
+impl ScalarOutput for Tensor {}
+
+impl ScalarOutput for Result<Tensor, Error> {}
 
 impl<T: Tree> Output for T {
     type Tree = T;

@@ -65,6 +65,12 @@ use super::structure::{Structure, Token};
 /// #[derive(Tree)]
 /// union Bits { integer: u32, float: f32 }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tree of tensors",
+    label = "not a tree of tensors",
+    note = "a struct or enum of trees becomes one by `#[derive(Tree)]`",
+    note = "a field that is not a tree, such as a function or a `HashMap`, is marked `#[tree(static)]` or is not in the struct; `BTreeMap` is a tree"
+)]
 pub trait Tree: Sized + 'static {
     /// Visits every leaf in order and returns the value with the leaves that the visitor returned.
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self;

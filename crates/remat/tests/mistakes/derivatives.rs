@@ -10,6 +10,17 @@ fn vector(n: usize) -> Tensor {
 }
 
 #[test]
+fn gradients_to_integers() {
+    // The result is reduced already: what is wrong is the argument.
+    mistake!(
+        grad(|x: &Tensor| x.square().sum(..))(&Tensor::new([1, 2, 3])),
+        "grad: the argument is i32[3], and only floats can be differentiated; capture it in the closure instead of passing it",
+        1,
+        9
+    );
+}
+
+#[test]
 fn gradients_of_what_is_no_scalar() {
     mistake!(
         grad(|x: &Tensor| x * 2)(&vector(3)),

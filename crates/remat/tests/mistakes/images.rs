@@ -28,6 +28,24 @@ fn windows_of_convolutions() {
 }
 
 #[test]
+fn images_with_channels_last() {
+    let layer = nn::Conv::init(random::key(0), 3, 8, [3, 3], DType::F32);
+    mistake!(
+        layer.apply(&zeros(&[2, 16, 16, 3])),
+        "nn::Conv::apply: the channels are axis 1 of a batch, and the kernel f32[8,3,3,3] takes 3 of them, not f32[2,16,16,3]",
+        1,
+        15
+    );
+    let grouped = nn::Conv { groups: 2, ..layer };
+    mistake!(
+        grouped.apply(&zeros(&[2, 3, 16, 16])),
+        "nn::Conv::apply: the channels are axis 1 of a batch, and the kernel f32[8,3,3,3] in 2 groups takes 6 of them, not f32[2,3,16,16]",
+        1,
+        17
+    );
+}
+
+#[test]
 fn transposed_convolutions() {
     let x = zeros(&[2, 4, 8, 8]);
     let layer = ConvTranspose { kernel: zeros(&[4]), ..transposed() };

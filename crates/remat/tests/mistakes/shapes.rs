@@ -1,6 +1,6 @@
 //! Shapes that do not fit, in each family of operations.
 
-use remat::{ConvConfig, DType, Padding, PoolConfig, Tensor};
+use remat::{ConvConfig, DType, Padding, PoolConfig, Tensor, nn, random};
 
 fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape, DType::F32)
@@ -241,4 +241,23 @@ fn dimensions_that_were_not_expected() {
     let message = "add: f32[2,3] and f32[4] do not broadcast: dimension -1 has size 3 and 4";
     mistake!(failed.dims::<2>(), message, -2, 18);
     mistake!(failed.shape().map(<[usize]>::to_vec), message, -3, 18);
+}
+
+#[test]
+fn features_of_layers() {
+    let layer = nn::Linear::init(random::key(0), 4, 8, DType::F32);
+    let takes = "nn::Linear::apply: takes 4 features in the last axis, as its weights f32[4,8] do, not";
+    mistake!(layer.apply(&zeros(&[2, 3])), &format!("{takes} f32[2,3]"), 0, 20);
+    mistake!(layer.apply(&zeros(&[])), &format!("{takes} f32[]"), 0, 20);
+    // In a model all layers have the line of its caller: the scope and the sizes say which one it is.
+    let mlp = nn::Mlp { down: nn::Linear::init(random::key(1), 5, 4, DType::F32), up: layer };
+    let takes = "nn::Linear::apply: takes 5 features in the last axis, as its weights f32[5,4] do, not f32[2,8]";
+    mistake!(mlp.apply(&zeros(&[2, 4])), takes, 0, 18, "mlp");
+    let table = nn::Embedding::init(random::key(0), 10, 4, DType::F32);
+    mistake!(
+        table.logits(&zeros(&[2, 3])),
+        "nn::Embedding::logits: takes 4 features in the last axis, as its weights f32[10,4] do, not f32[2,3]",
+        1,
+        15
+    );
 }

@@ -184,7 +184,7 @@ fn recurrent_layers_are_those_of_pytorch() {
     let line = line!() - 1;
     for tensor in [failed.hidden, failed.cell] {
         let error = tensor.error().unwrap();
-        assert_eq!(error.message(), "the inner sizes of f32[2,5] and f32[3,16] differ: 5 and 3");
+        assert_eq!(error.message(), "takes 3 features in the last axis, as its weights f32[3,16] do, not f32[2,5]");
         assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
     }
     let none = lstm.apply(&Tensor::zeros([2, 0, 3], DType::F32), None).unwrap();

@@ -13,7 +13,7 @@ use crate::page::chart::{Axis, Point, scatter};
 use crate::page::{render, row};
 use crate::train::Measured;
 
-const HEADER: [&str; 6] = ["policy", "step", "of none", "tokens/s", "planned peak", "measured"];
+const HEADER: [&str; 6] = ["policy", "planned peak", "measured", "step", "of none", "tokens/s"];
 
 /// All policies of a model.
 #[derive(Serialize)]
@@ -66,12 +66,12 @@ impl Table {
 
     fn cells(&self, row: &Row) -> Vec<String> {
         let Some(Measured { seconds, tokens_per_second, planned, resident }) = row.measured else {
-            return vec![row.policy.clone(), "?".into(), String::new(), String::new(), "?".into(), "?".into()];
+            return vec![row.policy.clone(), "?".into(), "?".into(), "?".into(), String::new(), String::new()];
         };
         let share = self.plain().map(|plain| format!("{:.2}", seconds / plain)).unwrap_or_default();
         let bytes = |bytes: Option<usize>| bytes.map_or_else(|| "?".to_string(), readable_bytes);
         let rate = thousands(tokens_per_second as usize);
-        vec![row.policy.clone(), readable_seconds(seconds), share, rate, bytes(planned), bytes(resident)]
+        vec![row.policy.clone(), bytes(planned), bytes(resident), readable_seconds(seconds), share, rate]
     }
 }
 
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn what_failed_is_a_row_with_a_note() {
         let text = table().to_string();
-        let expected = "policy       step  of none  tokens/s  planned peak  measured\n\
-                        none     500.0 ms     1.00     1,234      2.00 KiB  3.00 KiB\n\
-                        Nothing  600.0 ms     1.20     1,234      1.00 KiB  2.00 KiB\n\
-                        Dots            ?                                ?         ?\n\
+        let expected = "policy   planned peak  measured      step  of none  tokens/s\n\
+                        none         2.00 KiB  3.00 KiB  500.0 ms     1.00     1,234\n\
+                        Nothing      1.00 KiB  2.00 KiB  600.0 ms     1.20     1,234\n\
+                        Dots                ?         ?         ?\n\
                         note: Dots: too large\n";
         assert_eq!(text, expected, "\n{text}");
     }
@@ -128,7 +128,11 @@ mod tests {
     #[test]
     fn a_chart_has_a_point_for_each_policy_that_ran() {
         assert_eq!(table().chart().unwrap().matches("<circle").count(), 2);
-        assert!(table().page().unwrap().contains("<td>Nothing<td>600.0 ms<td>1.20"), "{}", table().page().unwrap());
+        assert!(
+            table().page().unwrap().contains("<td>Nothing<td>1.00 KiB<td>2.00 KiB<td>600.0 ms<td>1.20"),
+            "{}",
+            table().page().unwrap()
+        );
         let json: serde_json::Value = serde_json::from_str(&table().json().unwrap()).unwrap();
         assert_eq!(
             (&json["rows"][1]["planned"], &json["rows"][2]["error"]),

@@ -148,7 +148,7 @@ macro_rules! micro_kernels {
                 }
             }
 
-            /// Multiplies the rows of a panel by the columns of so many tiles. Writes the sums, or adds to them.
+            /// Multiplies the rows of a panel by the columns of this number of tiles. Writes the sums, or adds to them.
             ///
             /// # Safety
             /// The rows are valid for reading the groups. The right operand is valid for reading the groups of a panel, and the sums for

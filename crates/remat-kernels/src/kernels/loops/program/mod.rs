@@ -173,7 +173,7 @@ impl Program {
         let wanted = wanted.iter().map(|&x| builder.read(x, Extent::Full)).collect::<Option<Vec<usize>>>()?;
         let mut program = builder.finish();
         program.find_in_place(spec);
-        program.allocate(spec.columns, &wanted);
+        program.allocate(spec, &wanted);
         let is_stream = |slot: &Slot| {
             slot.extent == Extent::Full && matches!(slot.storage, Storage::Operand(_) | Storage::Output(_))
         };

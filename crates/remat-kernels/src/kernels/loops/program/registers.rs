@@ -15,7 +15,7 @@ const SHORTEST_TILE: usize = 128;
 
 impl Program {
     /// Chooses the length of a tile, and allocates every register.
-    pub(super) fn allocate(&mut self, columns: Option<usize>, wanted: &[usize]) {
+    pub(super) fn allocate(&mut self, spec: &LoopSpec, wanted: &[usize]) {
         // The last event that reads each register, or else the one that writes it. Events are those of each instruction in turn.
         let events = self.code.iter().flat_map(|instruction| {
             let count = self.events(instruction).count();
@@ -79,11 +79,13 @@ impl Program {
         let [full, row] = pools.map(|pool| pool.count);
         let width = self.slots.iter().filter(|slot| is_register(slot)).map(|slot| slot.width).max().unwrap_or(1);
         let length = tile_length(full * width);
-        (self.capacity, self.row_capacity) = match columns {
+        // A small loop is one tile, with registers for its elements alone. Reductions over axes cut their tiles themselves.
+        (self.capacity, self.row_capacity) = match spec.columns {
             Some(columns) => {
-                let rows = (length / columns.max(1)).max(1);
+                let rows = (length / columns.max(1)).min(spec.rows).max(1);
                 (rows * columns, rows)
             }
+            None if spec.reduction.is_none() => (length.min(spec.rows.max(1).next_multiple_of(tile::UNROLLED)), 0),
             None => (length, 0),
         };
         if let Some(run) = self.run {

@@ -174,7 +174,7 @@ mod tests {
     use crate::interface::Layout;
     use crate::test_support::{assert_same, check_by, wild};
 
-    /// Whether the kernel is taken for a vector of this length and a matrix of so many rows, or columns if they are `transposed`.
+    /// Whether the kernel is taken for a vector of this length and a matrix of this number of rows, or columns if they are `transposed`.
     fn is_taken(k: usize, n: usize, transposed: bool) -> bool {
         let op = DotGeneral {
             lhs_contract: [1].as_slice().into(),

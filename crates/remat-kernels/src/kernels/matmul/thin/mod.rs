@@ -134,7 +134,7 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
     }
 }
 
-/// Positions that are read at a time of so many rows of the thin operand, in whole groups of lanes. The fewer rows, the longer are the runs
+/// Positions that are read at a time of this number of rows of the thin operand, in whole groups of lanes. The fewer rows, the longer are the runs
 /// of the matrix, which the CPU prefetches.
 fn step(rows: usize) -> usize {
     let positions = ROWS * STEP / rows.clamp(1, ROWS);
