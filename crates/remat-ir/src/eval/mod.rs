@@ -19,6 +19,7 @@ mod shape;
 mod shards;
 mod slice;
 mod sort;
+mod sum;
 mod threefry;
 mod walk;
 mod window;

@@ -60,6 +60,9 @@ pub(super) trait FloatElement: Ordered {
     type Wide: Real;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    /// As an f64, which is exact.
+    fn to_double(self) -> f64;
+    fn from_double(x: f64) -> Self;
 }
 
 /// f32 or f64, with the functions that `num_traits` lacks.
@@ -221,6 +224,12 @@ macro_rules! half_float {
             fn narrow(wide: f32) -> Self {
                 $type::from_f32(wide)
             }
+            fn to_double(self) -> f64 {
+                self.to_f32().into()
+            }
+            fn from_double(x: f64) -> Self {
+                $type::from_f32(x as f32)
+            }
         }
     )* };
 }
@@ -236,6 +245,12 @@ macro_rules! real {
             }
             fn narrow(wide: $type) -> Self {
                 wide
+            }
+            fn to_double(self) -> f64 {
+                self.into()
+            }
+            fn from_double(x: f64) -> Self {
+                x as $type
             }
         }
         impl Real for $type {

@@ -2,9 +2,8 @@
 //!
 //! Sums are pairwise: the error grows with the logarithm of the number of terms, and the order of additions depends on the shape alone.
 
-use num_traits::Float;
-
 use super::number::{FloatElement, Integer, Ordered, Real, with_float, with_integer};
+use super::sum::{Sum, Summed};
 use super::{elements, internal};
 use crate::{
     ArgKind, ArgReduce, Array, Aval, Cumulative, CumulativeKind, DType, Element, Reduce, ReduceKind, Result, Shape,
@@ -59,19 +58,22 @@ pub(super) fn arg_reduce(op: &ArgReduce, ins: &[Array]) -> Result<Array> {
     Array::new(out.with_dtype(op.index_dtype), data)
 }
 
-/// The reductions of all prefixes, or suffixes, along an axis; floats accumulate in their wide type.
+/// The reductions of all prefixes, or suffixes, along an axis. Floats accumulate in f64, and the sums of f64 in two numbers.
 pub(super) fn cumulative(op: &Cumulative, ins: &[Array]) -> Result<Array> {
     let x = &ins[0];
     let lanes = Lanes::along(x.aval(), op.axis);
     let data = with_float!(x.dtype(), T => {
-        let combine: fn(_, _) -> _ = match op.kind {
-            CumulativeKind::Sum => |a, b| a + b,
-            CumulativeKind::Prod => |a, b| a * b,
-            CumulativeKind::Max => Ordered::largest,
-            CumulativeKind::Min => Ordered::smallest,
-            CumulativeKind::LogSumExp => log_add_exp,
+        let x = elements::<T>(x)?;
+        let in_doubles = |combine: fn(f64, f64) -> f64| {
+            lanes.scan(x, op.reverse, T::to_double, combine, T::from_double)
         };
-        T::wrap(lanes.scan(elements::<T>(x)?, op.reverse, T::widen, combine, T::narrow))
+        T::wrap(match op.kind {
+            CumulativeKind::Sum => lanes.scan(x, op.reverse, <T as Summed>::Sum::of, Sum::<T>::plus, Sum::rounded),
+            CumulativeKind::Prod => in_doubles(|a, b| a * b),
+            CumulativeKind::Max => in_doubles(Ordered::largest),
+            CumulativeKind::Min => in_doubles(Ordered::smallest),
+            CumulativeKind::LogSumExp => in_doubles(log_add_exp),
+        })
     }, else with_integer!(x.dtype(), T => {
         let combine: fn(T, T) -> T = match op.kind {
             CumulativeKind::Sum => Integer::add,
@@ -261,7 +263,7 @@ fn groups(shape: &[usize], axes: &[usize]) -> Vec<Lanes> {
 }
 
 /// The logarithm of the sum of two exponentials.
-fn log_add_exp<F: Ordered + Float>(a: F, b: F) -> F {
+fn log_add_exp(a: f64, b: f64) -> f64 {
     let largest = a.largest(b);
     // Equal infinities have no difference, and a NaN stays.
     if !largest.is_finite() { largest } else { largest + (-(a - b).abs()).exp().ln_1p() }

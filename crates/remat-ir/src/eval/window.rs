@@ -3,6 +3,7 @@
 use super::accumulate::Number;
 use super::elements;
 use super::number::Ordered;
+use super::sum::{Sum, Summed};
 use super::walk::row_major;
 use crate::{ArgKind, ArgReduceWindow, Array, Aval, DType, Element, ReduceWindow, Result, Shape, Window, WindowKind};
 use crate::{Data, with_dtype};
@@ -13,13 +14,13 @@ pub(super) fn reduce_window(op: &ReduceWindow, ins: &[Array]) -> Result<Array> {
     Array::new(out, data)
 }
 
-fn reduced<T: Number>(op: &ReduceWindow, x: &Array, out: &Aval) -> Result<Vec<T>> {
+fn reduced<T: Number + Summed>(op: &ReduceWindow, x: &Array, out: &Aval) -> Result<Vec<T>> {
     let data = elements::<T>(x)?;
     let mut result = Vec::with_capacity(out.size());
     each_window(&op.window, x.shape(), &out.shape, |offsets| {
         let values = offsets.map(|i| data[i]);
         result.push(match op.kind {
-            WindowKind::Sum => T::narrow(values.fold(T::Wide::default(), |sum, x| sum.plus(x.widen()))),
+            WindowKind::Sum => values.fold(T::Sum::none(), |sum, x| sum.plus(T::Sum::of(x))).rounded(),
             WindowKind::Max => values.fold(T::BOTTOM, Ordered::largest),
             WindowKind::Min => values.fold(T::TOP, Ordered::smallest),
         });

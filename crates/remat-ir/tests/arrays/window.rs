@@ -1,4 +1,4 @@
-use remat_ir::{ArgKind, ArgReduceWindow, Array, DType, Element, ReduceWindow, Window, WindowKind, bf16};
+use remat_ir::{ArgKind, ArgReduceWindow, Array, DType, Element, Literal, ReduceWindow, Window, WindowKind, bf16};
 
 use crate::support::{Stream, array, aval, fails, floats, indices, of_dtype, position, run, values};
 
@@ -44,6 +44,19 @@ fn pooling_by_hand() {
     assert!(sum(Window { padding: vec![(-3, -3)], ..window(&[1]) }).is_empty());
     // The cumulative sum.
     assert_eq!(sum(Window { padding: vec![(3, 0)], ..window(&[4]) }), [1, 3, 6, 10]);
+}
+
+#[test]
+fn sums_of_large_windows_are_rounded_once() {
+    let sum = |dtype| {
+        let x = Array::full(Literal::from_f64(dtype, 0.1), [1, 1, 112, 112]);
+        run(ReduceWindow { kind: WindowKind::Sum, window: window(&[1, 1, 112, 112]) }, &[x])
+    };
+    let n = 112.0 * 112.0;
+    assert_eq!(sum(DType::F32).as_slice::<f32>(), Some(&[(f64::from(0.1f32) * n) as f32][..]));
+    assert_eq!(sum(DType::F64).as_slice::<f64>(), Some(&[0.1 * n][..]));
+    let half = bf16::from_f32(0.1);
+    assert_eq!(sum(DType::Bf16).as_slice::<bf16>(), Some(&[bf16::from_f32(half.to_f32() * n as f32)][..]));
 }
 
 #[test]

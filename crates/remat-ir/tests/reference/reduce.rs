@@ -1,4 +1,4 @@
-use remat_ir::{ArgKind, ArgReduce, Array, Cumulative, CumulativeKind, DType, Reduce, ReduceKind, bf16, f16};
+use remat_ir::{ArgKind, ArgReduce, Array, Cumulative, CumulativeKind, DType, Literal, Reduce, ReduceKind, bf16, f16};
 
 use super::{FLOATS, SIGNED, UNSIGNED, assert_close, assert_same, cast, error, numbers, run, vec1};
 
@@ -171,6 +171,40 @@ fn cumulative_along_any_dimension() {
     assert_eq!(got.as_slice::<i32>().unwrap(), [1, 2, 4, 6, 9, 12, 7, 8, 16, 18, 27, 30]);
     let got = scan(CumulativeKind::Sum, 0, true, &x);
     assert_eq!(got.as_slice::<i32>().unwrap(), [8, 10, 12, 14, 16, 18, 7, 8, 9, 10, 11, 12]);
+}
+
+/// The roundings of equal terms have one sign, so that they add up unless the accumulator has more bits than the terms.
+#[test]
+fn cumulative_results_of_equal_numbers_are_rounded_once() {
+    let check = |kind, dtype: DType, value: f64, n: usize, expected: fn(f64, f64) -> f64| {
+        let one = numbers(&cast(dtype, &[value]))[0];
+        let x = Array::full(Literal::from_f64(dtype, value), [n]);
+        for reverse in [false, true] {
+            let got = numbers(&scan(kind, 0, reverse, &x));
+            for (i, got) in got.into_iter().enumerate() {
+                let want = expected(one, if reverse { n - i } else { i + 1 } as f64);
+                let error = (got / want - 1.0).abs();
+                assert!(error <= 1.01 * epsilon(dtype), "{kind:?} of {dtype}: {got} and not {want}, error {error:e}");
+            }
+        }
+    };
+    for (dtype, n) in [(DType::F16, 10_000), (DType::Bf16, 100_000), (DType::F32, 100_000), (DType::F64, 100_000)] {
+        check(CumulativeKind::Sum, dtype, 0.1, n, |one, n| n * one);
+        check(CumulativeKind::LogSumExp, dtype, 5.0, if dtype == DType::F64 { 2 } else { n }, |one, n| one + n.ln());
+    }
+    check(CumulativeKind::Prod, DType::F32, 0.9999, 100_000, f64::powf);
+    // The error of a product of f64 grows by a rounding of each factor.
+    check(CumulativeKind::Prod, DType::F64, 0.9999, 2, f64::powf);
+}
+
+/// Half of the distance from 1 to the next number.
+fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => f64::from(f16::EPSILON) / 2.0,
+        DType::Bf16 => f64::from(bf16::EPSILON) / 2.0,
+        DType::F32 => f64::from(f32::EPSILON) / 2.0,
+        _ => f64::EPSILON / 2.0,
+    }
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Cumulative reductions: of all prefixes or suffixes along an axis.
 //!
-//! Each lane is accumulated from one end to the other, as defined, and several lanes run side by side. Maxima, minima and integers do not
-//! depend on the order, so several parts of one lane can run side by side too.
+//! Each lane is accumulated from one end to the other, as defined, and several lanes run side by side. So sums, products and logarithms of
+//! floats have accumulators of more bits: the error of one with the bits of an f32 would grow with the number of elements. Maxima, minima
+//! and integers do not depend on the order, so several parts of one lane can run side by side too.
 
-use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
+use remat_ir::{Aval, Cumulative, CumulativeKind, DType, with_dtype};
 
 use crate::base::rectangle::{Rectangle, for_each_rectangle};
 use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
-use crate::number::Number;
+use crate::number::{Accumulator, Number, with_float};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -43,10 +44,9 @@ impl Kernel for Scan {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
         let (x, out) = (&ins[0], &mut outs[0]);
         match (self.kind, self.dtype) {
-            (CumulativeKind::LogSumExp, DType::F16) => self.scan::<f16>(x, out, threads, log_add_exp_f32),
-            (CumulativeKind::LogSumExp, DType::Bf16) => self.scan::<bf16>(x, out, threads, log_add_exp_f32),
-            (CumulativeKind::LogSumExp, DType::F64) => self.scan::<f64>(x, out, threads, log_add_exp_f64),
-            (CumulativeKind::LogSumExp, _) => self.scan::<f32>(x, out, threads, log_add_exp_f32),
+            (CumulativeKind::LogSumExp, dtype) => {
+                with_float!(dtype, T => self.scan::<T, f64>(x, out, threads, log_add_exp));
+            }
             (_, dtype) => with_dtype!(dtype, T => self.scan_numbers::<T>(x, out, threads)),
         }
     }
@@ -56,28 +56,28 @@ impl Scan {
     /// Scans by a sum, a product, a maximum or a minimum.
     fn scan_numbers<T: Number>(&self, x: &Source<'_>, out: &mut Target<'_>, threads: &Threads) {
         match self.kind {
-            CumulativeKind::Sum => return self.scan::<T>(x, out, threads, Number::plus),
-            CumulativeKind::Prod if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::times),
-            CumulativeKind::Max if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::maximum),
-            CumulativeKind::Min if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::minimum),
+            CumulativeKind::Sum => return self.scan::<T, T::Sum>(x, out, threads, Accumulator::plus),
+            CumulativeKind::Prod if T::IS_COMMON => return self.scan::<T, T::Double>(x, out, threads, Number::times),
+            CumulativeKind::Max if T::IS_COMMON => return self.scan::<T, T::Wide>(x, out, threads, Number::maximum),
+            CumulativeKind::Min if T::IS_COMMON => return self.scan::<T, T::Wide>(x, out, threads, Number::minimum),
             _ => {}
         }
-        // Rare dtypes share one loop for all kinds of combination.
+        // Rare dtypes, which are integers, share one loop for all kinds of combination.
         let combine: fn(T::Wide, T::Wide) -> T::Wide = match self.kind {
             CumulativeKind::Prod => Number::times,
             CumulativeKind::Max => Number::maximum,
             CumulativeKind::Min => Number::minimum,
             CumulativeKind::Sum | CumulativeKind::LogSumExp => Number::plus,
         };
-        self.scan::<T>(x, out, threads, combine);
+        self.scan::<T, T::Wide>(x, out, threads, combine);
     }
 
-    fn scan<T: Number>(
+    fn scan<T: Number, A: Accumulator<T>>(
         &self,
         x: &Source<'_>,
         out: &mut Target<'_>,
         threads: &Threads,
-        combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync,
+        combine: impl Fn(A, A) -> A + Copy + Send + Sync,
     ) {
         // Each task copies its elements and then works in place.
         let x = (!x.is_in_place()).then(|| x.slice::<T>());
@@ -127,20 +127,20 @@ impl Scan {
     }
 
     /// Accumulates down, or up, the columns of a rectangle.
-    fn columns<T: Number>(
+    fn columns<T: Number, A: Accumulator<T>>(
         &self,
         rectangle: &mut Rectangle<'_, T>,
-        combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+        combine: impl Fn(A, A) -> A + Copy,
     ) {
         let rows = rectangle.rows.len();
         for start in (0..rectangle.columns.len()).step_by(COLUMNS) {
             let columns = start..rectangle.columns.len().min(start + COLUMNS);
-            let mut sums = [T::Wide::default(); COLUMNS];
+            let mut sums = [A::default(); COLUMNS];
             for step in 0..rows {
                 let row = &mut rectangle.row(if self.reverse { rows - 1 - step } else { step })[columns.clone()];
                 if step == 0 {
                     for (sum, x) in sums.iter_mut().zip(row) {
-                        *sum = x.widen();
+                        *sum = A::of(*x);
                     }
                 } else {
                     accumulate(row, &mut sums, combine);
@@ -152,25 +152,25 @@ impl Scan {
 
 multiversion! {
     /// Combines each element with the accumulated elements before it.
-    fn accumulate<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(row: &mut [T], sums: &mut [T::Wide], combine: F) where T::IS_COMMON => {
+    fn accumulate<T: Number, A: Accumulator<T>, F: Fn(A, A) -> A>(row: &mut [T], sums: &mut [A], combine: F) where T::IS_COMMON => {
         for (x, sum) in row.iter_mut().zip(sums) {
-            *sum = combine(*sum, x.widen());
-            *x = T::narrow(*sum);
+            *sum = combine(*sum, A::of(*x));
+            *x = sum.rounded();
         }
     }
 }
 
 multiversion! {
     /// Accumulates at most [`ROWS`] rows of `n` elements.
-    fn scan_rows<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(rows: &mut [T], n: usize, reverse: bool, combine: F) where T::IS_COMMON => {
-        let next = |x: &mut T, sum: &mut T::Wide| {
-            *sum = combine(*sum, x.widen());
-            *x = T::narrow(*sum);
+    fn scan_rows<T: Number, A: Accumulator<T>, F: Fn(A, A) -> A>(rows: &mut [T], n: usize, reverse: bool, combine: F) where T::IS_COMMON => {
+        let next = |x: &mut T, sum: &mut A| {
+            *sum = combine(*sum, A::of(*x));
+            *x = sum.rounded();
         };
         let count = rows.len() / n;
-        let mut sums = [T::Wide::default(); ROWS];
+        let mut sums = [A::default(); ROWS];
         for (row, sum) in sums[..count].iter_mut().enumerate() {
-            *sum = rows[row * n + if reverse { n - 1 } else { 0 }].widen();
+            *sum = A::of(rows[row * n + if reverse { n - 1 } else { 0 }]);
         }
         let at = |step: usize| if reverse { n - 1 - step } else { step };
         match (count, reverse) {
@@ -200,7 +200,7 @@ const PART: usize = 512;
 
 /// Accumulates a row by an operation that may be applied in any order: [`ROWS`] parts side by side, each of which then takes in the
 /// elements before it.
-fn scan_row<T: Number>(row: &mut [T], reverse: bool, combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy) {
+fn scan_row<T: Number, A: Accumulator<T>>(row: &mut [T], reverse: bool, combine: impl Fn(A, A) -> A + Copy) {
     let len = row.len();
     let mut before: Option<T> = None;
     for start in (0..len).step_by(ROWS * PART) {
@@ -222,27 +222,18 @@ fn scan_row<T: Number>(row: &mut [T], reverse: bool, combine: impl Fn(T::Wide, T
 
 multiversion! {
     /// Combines each element with the total of the elements before the part.
-    fn take_in<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(part: &mut [T], before: T, combine: F) where T::IS_COMMON => {
+    fn take_in<T: Number, A: Accumulator<T>, F: Fn(A, A) -> A>(part: &mut [T], before: T, combine: F) where T::IS_COMMON => {
         for x in part {
-            *x = T::narrow(combine(before.widen(), x.widen()));
+            *x = combine(A::of(before), A::of(*x)).rounded();
         }
     }
 }
 
-macro_rules! log_add_exp {
-    ($($name:ident $type:ident;)*) => { $(
-        /// The logarithm of the sum of two exponentials.
-        fn $name(a: $type, b: $type) -> $type {
-            let maximum = Number::maximum(a, b);
-            // The difference of equal infinities is undefined, and a NaN stays.
-            if maximum.is_finite() { maximum + (-(a - b).abs()).exp().ln_1p() } else { maximum }
-        }
-    )* };
-}
-
-log_add_exp! {
-    log_add_exp_f32 f32;
-    log_add_exp_f64 f64;
+/// The logarithm of the sum of two exponentials.
+fn log_add_exp(a: f64, b: f64) -> f64 {
+    let maximum = Number::maximum(a, b);
+    // The difference of equal infinities is undefined, and a NaN stays.
+    if maximum.is_finite() { maximum + (-(a - b).abs()).exp().ln_1p() } else { maximum }
 }
 
 #[cfg(test)]

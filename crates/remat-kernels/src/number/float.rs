@@ -6,6 +6,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use remat_ir::{bf16, f16};
 
+use super::accumulator::Compensated;
 use super::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
 use super::{Number, Scalar, math, own_wide};
 
@@ -41,9 +42,11 @@ pub(crate) trait Real:
 
 /// Methods of all floats: they are compared in the type in which they are computed.
 macro_rules! float {
-    ($type:ident $wide:ident) => {
+    ($type:ident $wide:ident $sum:ident) => {
         const IS_COMMON: bool = true;
         type Wide = $wide;
+        type Double = f64;
+        type Sum = $sum;
         const TOP: Self = $type::INFINITY;
         const BOTTOM: Self = $type::NEG_INFINITY;
         #[inline(always)]
@@ -72,7 +75,7 @@ macro_rules! half {
         impl Number for $type {
             const ZERO: Self = $type::ZERO;
             const ONE: Self = $type::ONE;
-            float! { $type f32 }
+            float! { $type f32 f64 }
             #[inline(always)]
             fn widen(self) -> f32 {
                 $from(self.to_bits())
@@ -119,11 +122,11 @@ fn round_to_odd(index: usize) -> f32 {
 }
 
 macro_rules! real {
-    ($($type:ident $key:ident $bits:ident $ordered:ident, $exp:path, $exp_normal:path, $log:path;)*) => { $(
+    ($($type:ident $sum:ident $key:ident $bits:ident $ordered:ident, $exp:path, $exp_normal:path, $log:path;)*) => { $(
         impl Number for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
-            float! { $type $type }
+            float! { $type $type $sum }
             own_wide! {}
             #[inline(always)]
             fn from_index(index: usize) -> Self {
@@ -219,8 +222,8 @@ macro_rules! real {
 }
 
 real! {
-    f32 i32 u32 ordered_32, math::exp::exp, math::exp::exp_normal, math::log::log;
-    f64 i64 u64 ordered_64, math::double::exp, math::double::exp, math::double::log;
+    f32 f64 i32 u32 ordered_32, math::exp::exp, math::exp::exp_normal, math::log::log;
+    f64 Compensated i64 u64 ordered_64, math::double::exp, math::double::exp, math::double::log;
 }
 
 /// The bits of an f32 as an integer of the same order, and back.

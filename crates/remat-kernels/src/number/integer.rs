@@ -35,6 +35,8 @@ macro_rules! integer {
         impl Number for $type {
             const IS_COMMON: bool = matches!($type::DTYPE, DType::I32);
             type Wide = $type;
+            type Double = $type;
+            type Sum = $type;
             const ZERO: Self = 0;
             const ONE: Self = 1;
             const TOP: Self = $type::MAX;
@@ -177,6 +179,8 @@ integer! {
 impl Number for bool {
     const IS_COMMON: bool = false;
     type Wide = bool;
+    type Double = bool;
+    type Sum = bool;
     const ZERO: Self = false;
     const ONE: Self = true;
     const TOP: Self = true;

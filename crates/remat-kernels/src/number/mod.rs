@@ -10,11 +10,13 @@
 // Quotients of integers use floats, converted without checks; the scalar trait makes a promise about bits.
 #![allow(unsafe_code)]
 
+mod accumulator;
 mod float;
 mod integer;
 pub(crate) mod math;
 pub(crate) mod rounding;
 
+pub(crate) use accumulator::Accumulator;
 pub(crate) use float::Real;
 pub(crate) use integer::Integer;
 
@@ -50,7 +52,11 @@ pub(crate) trait Number: Element {
     /// Whether models compute in this type. Loops over it are then compiled for every level of vector instructions.
     const IS_COMMON: bool;
     /// The type of computation: f32 for f16 and bf16, otherwise the type itself.
-    type Wide: Number<Wide = Self::Wide>;
+    type Wide: Number<Wide = Self::Wide> + Accumulator<Self>;
+    /// The type in which long products are computed: f64 for floats, otherwise the type itself.
+    type Double: Number + Accumulator<Self>;
+    /// The state of a long sum: f64 for floats up to f32, two numbers for f64, otherwise the type itself.
+    type Sum: Accumulator<Self>;
     const ZERO: Self;
     const ONE: Self;
     /// The identity of the minimum: infinity, or the largest integer.

@@ -1,7 +1,8 @@
 //! Reductions over sliding windows.
 //!
 //! The result is computed a row at a time: each position of a window, in row-major order, combines a row of the operand with a row of
-//! results. The pairs of innermost elements and windows at a given position are the same for all rows, and are computed once.
+//! results. The pairs of innermost elements and windows at a given position are the same for all rows, and are computed once. Sums of floats
+//! have accumulators of more bits, so that the error does not grow with the size of the window.
 
 mod slide;
 
@@ -10,7 +11,7 @@ use std::ops::{Neg, Range};
 use remat_ir::{ArgKind, ArgReduceWindow, Aval, DType, ReduceWindow, WindowKind, with_dtype};
 
 use crate::interface::{Kernel, Source, Target};
-use crate::number::Number;
+use crate::number::{Accumulator, Number};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 use slide::Windows;
@@ -47,9 +48,10 @@ impl Kernel for Reduced {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
         with_dtype!(self.dtype, T => {
             let (x, out) = (ins[0].slice::<T>(), outs[0].slice_mut::<T>());
+            type Sum = <T as Number>::Sum;
             type Wide = <T as Number>::Wide;
             match self.kind {
-                WindowKind::Sum => self.reduce(x, out, threads, Wide::default(), false, Number::plus),
+                WindowKind::Sum => self.reduce(x, out, threads, Sum::default(), false, Accumulator::<T>::plus),
                 WindowKind::Max => self.reduce(x, out, threads, Wide::BOTTOM, true, Number::maximum),
                 WindowKind::Min => self.reduce(x, out, threads, Wide::TOP, true, Number::minimum),
             }
@@ -58,14 +60,14 @@ impl Kernel for Reduced {
 }
 
 impl Reduced {
-    fn reduce<T: Number>(
+    fn reduce<T: Number, A: Accumulator<T>>(
         &self,
         x: &[T],
         out: &mut [T],
         threads: &Threads,
-        identity: T::Wide,
+        identity: A,
         in_any_order: bool,
-        combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync,
+        combine: impl Fn(A, A) -> A + Copy + Send + Sync,
     ) {
         let windows = &self.windows;
         let task = windows.task();
@@ -83,7 +85,7 @@ impl Reduced {
                     }
                 });
                 for (out, &sum) in out.iter_mut().zip(&*sums) {
-                    *out = T::narrow(sum);
+                    *out = sum.rounded();
                 }
             });
         });
@@ -93,8 +95,8 @@ impl Reduced {
 multiversion! {
     /// Combines sums with a row of the operand, at each position in the window along the last axis. `in_any_order` means that order and
     /// repetitions do not matter.
-    fn reduce_row<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(
-        sums: &mut [T::Wide],
+    fn reduce_row<T: Number, A: Accumulator<T>, F: Fn(A, A) -> A>(
+        sums: &mut [A],
         x: &[T],
         windows: &Windows,
         columns: Range<usize>,
@@ -108,16 +110,16 @@ multiversion! {
                 let mut lanes = [sums[0]; LANES];
                 for chunk in chunks {
                     for i in 0..LANES {
-                        lanes[i] = combine(lanes[i], chunk[i].widen());
+                        lanes[i] = combine(lanes[i], A::of(chunk[i]));
                     }
                 }
                 for (lane, x) in lanes.iter_mut().zip(rest) {
-                    *lane = combine(*lane, x.widen());
+                    *lane = combine(*lane, A::of(*x));
                 }
                 sums[0] = lanes.into_iter().fold(sums[0], &combine);
                 return;
             }
-            sums[0] = windows.runs.iter().fold(sums[0], |sum, run| combine(sum, x[run.from].widen()));
+            sums[0] = windows.runs.iter().fold(sums[0], |sum, run| combine(sum, A::of(x[run.from])));
             return;
         }
         // In closures, these loops would not be compiled for the level.
@@ -125,9 +127,9 @@ multiversion! {
             for piece in run.pieces(windows.inner) {
                 let (sums, x) = (&mut sums[piece.to..][..piece.len], &x[piece.from..]);
                 if piece.is_paired {
-                    combine_spaced::<2, T>(sums, x, &combine);
+                    combine_spaced::<2, T, A>(sums, x, &combine);
                 } else {
-                    combine_spaced::<1, T>(sums, x, &combine);
+                    combine_spaced::<1, T, A>(sums, x, &combine);
                 }
             }
         }
@@ -140,10 +142,10 @@ const LANES: usize = 8;
 
 /// Combines sums with numbers of `x` that are `STEP` apart.
 #[inline(always)]
-fn combine_spaced<const STEP: usize, T: Number>(
-    sums: &mut [T::Wide],
+fn combine_spaced<const STEP: usize, T: Number, A: Accumulator<T>>(
+    sums: &mut [A],
     x: &[T],
-    combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    combine: impl Fn(A, A) -> A,
 ) {
     let (chunks, rest) = sums.as_chunks_mut::<LANES>();
     let done = chunks.len() * LANES * STEP;
@@ -152,27 +154,27 @@ fn combine_spaced<const STEP: usize, T: Number>(
         // The copy is in registers, and cannot overlap with `x`.
         let mut lanes = *chunk;
         for i in 0..LANES {
-            lanes[i] = combine(lanes[i], x[i * STEP].widen());
+            lanes[i] = combine(lanes[i], A::of(x[i * STEP]));
         }
         *chunk = lanes;
     }
     for (i, sum) in rest.iter_mut().enumerate() {
-        *sum = combine(*sum, x[done + i * STEP].widen());
+        *sum = combine(*sum, A::of(x[done + i * STEP]));
     }
 }
 
 /// As [`reduce_row`], one number after the other, for windows or elements that are apart.
-fn reduce_row_apart<T: Number>(
-    sums: &mut [T::Wide],
+fn reduce_row_apart<T: Number, A: Accumulator<T>>(
+    sums: &mut [A],
     x: &[T],
     windows: &Windows,
     columns: Range<usize>,
-    combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    combine: impl Fn(A, A) -> A,
 ) {
     for run in windows.runs(columns) {
         let numbers = x[run.from..].iter().step_by(run.from_step);
         for (sum, x) in sums[run.to..].iter_mut().step_by(run.to_step).zip(numbers).take(run.count) {
-            *sum = combine(*sum, x.widen());
+            *sum = combine(*sum, A::of(*x));
         }
     }
 }
