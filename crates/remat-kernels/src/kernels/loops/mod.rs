@@ -13,6 +13,7 @@ mod dims;
 mod map;
 mod memory;
 mod program;
+mod reducer;
 mod reduction;
 #[cfg(test)]
 mod tests;

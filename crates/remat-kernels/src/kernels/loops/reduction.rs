@@ -6,6 +6,8 @@
 //! a row: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are combined
 //! in order.
 //!
+//! Accumulators have levels ([`Accumulators`]), so that the error of a sum grows with the logarithm of the number of its terms.
+//!
 //! The order of a sum depends only on the shape and the axes. It does not depend on the length of tiles, which changes with the rest of the
 //! loop and the layouts of its operands, or on the number of threads. So a sum has the same bits whether its operand is computed in the
 //! loop or was stored before.
@@ -15,17 +17,18 @@
 
 use std::ops::Range;
 
-use remat_ir::{DType, Prim, ReduceKind, Shape};
+use remat_ir::{Prim, Shape};
 
 use super::blocks::{Phase, Space};
 use super::dims::Dims;
 use super::memory::Memory;
 use super::program::{Frame, Program, Tile};
+use super::reducer::{Accumulators, Reducer, levels};
 use crate::base::disjoint::DisjointMut;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::interface::{LoopInput, LoopSource, LoopSpec};
 use crate::threads::Threads;
-use crate::tile::{self, LANES, LanesFn, RUN, ReduceFn, StridedFn, TileFn};
+use crate::tile::{LANES, RUN};
 
 /// A loop whose results are reductions.
 pub(super) struct Reduction {
@@ -39,26 +42,10 @@ pub(super) struct Reduction {
     /// Positions along the reduced axes with accumulators of their own, if tiles run along these axes and the inner ones.
     together: Option<usize>,
     segments: usize,
+    /// Levels of accumulators.
+    levels: usize,
     /// Whether tiles are prefetched.
     fetches: bool,
-}
-
-/// One reduction.
-struct Reducer {
-    /// The slot of its operand.
-    value: usize,
-    accumulate: TileFn,
-    /// Accumulates in lanes.
-    lanes: LanesFn,
-    /// Reduces lanes, without rounding.
-    fold: ReduceFn,
-    /// The identity, which begins with an element of the accumulator's dtype.
-    identity: u64,
-    /// Fills accumulators.
-    fill: StridedFn,
-    /// The dtype of an accumulator.
-    register: DType,
-    dtype: DType,
 }
 
 /// The offsets of an operand along the dimensions that tiles do not run along.
@@ -132,10 +119,11 @@ impl Reduction {
         let reducers = reducers.collect::<Option<Vec<Reducer>>>()?;
         let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
         let fetches = program.fetches(outer * reduced * inner);
-        let mut this = Reduction { program, reducers, offsets, outer, reduced, inner, together, segments: 1, fetches };
         let (tasks, steps) = (outer * inner.div_ceil(TILE).max(1), reduced * inner.min(TILE));
-        this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
-        Some(this)
+        let segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
+        let at_once = together.unwrap_or(if inner > 1 { 1 } else { RUN });
+        let levels = levels(reduced.div_ceil(segments).div_ceil(at_once));
+        Some(Reduction { program, reducers, offsets, outer, reduced, inner, together, segments, levels, fetches })
     }
 
     /// Whether it has this many results, one per piece of work.
@@ -158,19 +146,23 @@ impl Reduction {
         self.program.scratch() + self.reducers.len() * self.accumulator()
     }
 
-    /// The number of accumulators of one reduction: a tile of them, those of several positions, or lanes plus their reduction and that of
-    /// all previous runs.
-    fn accumulators(&self) -> usize {
+    /// The accumulators of each level: a tile of them, those of several positions, or one for all runs.
+    fn width(&self) -> usize {
         match self.together {
             Some(positions) => positions * self.inner,
             None if self.inner > 1 => self.program.capacity,
-            None => LANES + 2,
+            None => 1,
         }
     }
 
-    /// The bytes of these accumulators.
+    /// The bytes of the accumulators of one reduction, after lanes and their reduction if it has them.
     fn accumulator(&self) -> usize {
-        (self.accumulators() * 8).next_multiple_of(64)
+        ((self.lanes() + self.levels * self.width()) * 8).next_multiple_of(64)
+    }
+
+    /// The lanes of one reduction and their reduction, if tiles run along the reduced axes only.
+    fn lanes(&self) -> usize {
+        if self.inner == 1 { LANES + 1 } else { 0 }
     }
 
     fn results(&self) -> usize {
@@ -238,12 +230,22 @@ impl Reduction {
         let part = (segment * len).min(self.reduced)..((segment + 1) * len).min(self.reduced);
         let first = segment * self.results() + outer * self.inner;
         let start = tile * capacity;
-        let width = if self.is_along_inner() { capacity.min(self.inner - start) } else { self.accumulators() };
-        // SAFETY: the caller's promise is passed on; accumulators have room for a tile, or for lanes, each.
+        let width = if self.is_along_inner() { capacity.min(self.inner - start) } else { self.width() };
+        // SAFETY: the caller's promise is passed on; there is room for the levels of each reduction, and for lanes before them.
         unsafe {
-            let accumulator = |reducer: usize| accumulators.add(reducer * self.accumulator());
-            for (e, reducer) in self.reducers.iter().enumerate() {
-                (reducer.fill)(width, accumulator(e), (&raw const reducer.identity).cast(), 0);
+            let (bytes, lanes, most) = (self.accumulator(), self.lanes(), self.width());
+            let reductions = || {
+                self.reducers.iter().enumerate().map(|(e, reducer)| {
+                    let (start, size) = (accumulators.add(e * bytes), reducer.register.size());
+                    let (first, stride) = (start.add(lanes * size), most * size);
+                    (e, start, Accumulators { reducer, first, stride, width, levels: self.levels })
+                })
+            };
+            for (_, lanes, sums) in reductions() {
+                if self.inner == 1 {
+                    sums.reducer.clear(LANES, lanes);
+                }
+                sums.clear();
             }
             let set_bases = |reduced: usize| {
                 for (o, operand) in self.offsets.iter().enumerate() {
@@ -253,20 +255,16 @@ impl Reduction {
                 }
             };
             if self.is_along_inner() {
-                for reduced in part {
+                for (row, reduced) in part.enumerate() {
                     set_bases(reduced);
                     frame.run(Tile { start, len: width, row: 0, rows: 0 }, None);
-                    for (e, reducer) in self.reducers.iter().enumerate() {
-                        let sums = accumulator(e);
-                        (reducer.accumulate)(width, sums, &[sums.cast_const(), frame.value(reducer.value)]);
+                    for (_, _, sums) in reductions() {
+                        sums.add_row(row, frame.value(sums.reducer.value));
                     }
                 }
-                for (e, reducer) in self.reducers.iter().enumerate() {
-                    std::ptr::copy_nonoverlapping(
-                        accumulator(e),
-                        to(e, first + start),
-                        width * reducer.register.size(),
-                    );
+                for (e, _, sums) in reductions() {
+                    let size = width * sums.reducer.register.size();
+                    std::ptr::copy_nonoverlapping(sums.total(), to(e, first + start), size);
                 }
                 return;
             }
@@ -278,21 +276,21 @@ impl Reduction {
                 let len = self.program.tile(start).min(until - start);
                 let next = (self.fetches && start + len < until).then_some(start + len);
                 frame.run(Tile { start, len, row: 0, rows: 0 }, next);
-                for (e, reducer) in self.reducers.iter().enumerate() {
-                    let (sums, value, before) = (accumulator(e), frame.value(reducer.value), start - from);
+                for (_, lanes, sums) in reductions() {
+                    let (value, before) = (frame.value(sums.reducer.value), start - from);
                     match self.together {
-                        Some(_) => reducer.add_around(sums, width, before, len, value),
-                        None => reducer.add(sums, before, len, value),
+                        Some(_) => sums.add(before, len, value),
+                        None => sums.add_in_lanes(lanes, before, len, value),
                     }
                 }
                 start += len;
             }
-            for (e, reducer) in self.reducers.iter().enumerate() {
-                let results = match self.together {
-                    Some(positions) => reducer.halve(accumulator(e), positions, self.inner),
-                    None => reducer.finish(accumulator(e)),
-                };
-                std::ptr::copy_nonoverlapping(results, to(e, first), self.inner * reducer.register.size());
+            for (e, lanes, sums) in reductions() {
+                if self.together.is_none() {
+                    sums.add_lanes(lanes);
+                }
+                let results = sums.reducer.halve(sums.total(), self.together.unwrap_or(1), self.inner);
+                std::ptr::copy_nonoverlapping(results, to(e, first), self.inner * sums.reducer.register.size());
             }
         }
     }
@@ -313,114 +311,6 @@ impl Reduction {
                 reducer.store(n, first, out.as_ptr().wrapping_add(from * reducer.dtype.size()));
             }
         });
-    }
-}
-
-impl Reducer {
-    fn new(kind: ReduceKind, dtype: DType, value: usize) -> Option<Reducer> {
-        let register = tile::register_type(dtype);
-        Some(Reducer {
-            value,
-            accumulate: tile::accumulate(kind, dtype)?,
-            lanes: tile::accumulate_lanes(kind, dtype)?,
-            fold: tile::reduce_rows(kind, register)?,
-            identity: u64::from_ne_bytes(tile::identity(kind, dtype)?),
-            fill: tile::strided(register.size()),
-            register,
-            dtype,
-        })
-    }
-
-    /// Accumulates elements that come after `before` others.
-    ///
-    /// # Safety
-    /// `lanes` has lanes and two more elements of the register type, `from` has `n`.
-    unsafe fn add(&self, lanes: *mut u8, before: usize, n: usize, from: *const u8) {
-        let mut done = 0;
-        while done < n {
-            let at = (before + done) % RUN;
-            let len = (RUN - at).min(n - done);
-            // SAFETY: promised by the caller.
-            unsafe {
-                (self.lanes)(len, at, lanes, from.add(done * self.register.size()));
-                if at + len == RUN {
-                    self.finish(lanes);
-                    (self.fill)(LANES, lanes, (&raw const self.identity).cast(), 0);
-                }
-            }
-            done += len;
-        }
-    }
-
-    /// Adds elements that come after `before` others to `width` accumulators, cyclically.
-    ///
-    /// # Safety
-    /// `accumulators` has `width` elements of the register type, `from` has `n`.
-    unsafe fn add_around(&self, accumulators: *mut u8, width: usize, before: usize, n: usize, from: *const u8) {
-        let (size, mut done) = (self.register.size(), 0);
-        while done < n {
-            let at = (before + done) % width;
-            let len = (width - at).min(n - done);
-            // SAFETY: promised by the caller.
-            unsafe {
-                let to = accumulators.add(at * size);
-                (self.accumulate)(len, to, &[to.cast_const(), from.add(done * size)]);
-            }
-            done += len;
-        }
-    }
-
-    /// Combines rows of `inner` accumulators into the first one: the second half into the first, until one is left.
-    ///
-    /// # Safety
-    /// `accumulators` has `rows * inner` elements of the register type.
-    unsafe fn halve(&self, accumulators: *mut u8, mut rows: usize, inner: usize) -> *const u8 {
-        while rows > 1 {
-            let half = rows.div_ceil(2);
-            // SAFETY: promised by the caller; the halves do not overlap.
-            unsafe {
-                let second = accumulators.add(half * inner * self.register.size());
-                (self.accumulate)(
-                    (rows - half) * inner,
-                    accumulators,
-                    &[accumulators.cast_const(), second.cast_const()],
-                );
-            }
-            rows = half;
-        }
-        accumulators
-    }
-
-    /// Rounds `n` accumulators and stores them.
-    ///
-    /// # Safety
-    /// `from` has `n` elements of the register type, `to` has room for `n` of the dtype.
-    unsafe fn store(&self, n: usize, from: *mut u8, to: *mut u8) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            match (tile::finish(self.dtype), tile::store(self.dtype)) {
-                (Some(finish), Some(store)) => {
-                    finish(n, from, &[from.cast_const()]);
-                    store(n, to, &[from.cast_const()]);
-                }
-                _ => std::ptr::copy_nonoverlapping(from, to, n * self.register.size()),
-            }
-        }
-    }
-
-    /// Reduces the lanes to one number, and combines it with that of the runs before.
-    ///
-    /// # Safety
-    /// `lanes` has lanes and two more elements of the register type.
-    unsafe fn finish(&self, lanes: *mut u8) -> *const u8 {
-        let width = self.register.size();
-        // SAFETY: promised by the caller.
-        unsafe {
-            let (run, all) = (lanes.add(LANES * width), lanes.add((LANES + 1) * width));
-            (self.fold)(1, LANES, run, lanes);
-            (self.accumulate)(1, all, &[all.cast_const(), run.cast_const()]);
-            all
-        }
     }
 }
 

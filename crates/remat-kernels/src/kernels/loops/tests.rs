@@ -400,7 +400,7 @@ fn one_loop_has_several_reductions() {
 #[test]
 fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
     let mut stream = Stream::new(5);
-    let cases: [(&[usize], &[usize]); 10] = [
+    let cases: [(&[usize], &[usize]); 12] = [
         (&[37, 153], &[0, 1]),
         (&[5, 20, 1300], &[0, 2]),
         (&[7, 11, 130], &[0, 1]),
@@ -408,6 +408,9 @@ fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
         (&[3, 22_000], &[1]),
         (&[60, 70, 17], &[0, 1, 2]),
         (&[30, 2500], &[0]),
+        // More positions than a block of accumulators.
+        (&[450, 131], &[0]),
+        (&[20_000, 3], &[0]),
         // Few elements are kept last, so several positions have accumulators of their own.
         (&[400, 50, 3], &[0, 1]),
         (&[4, 700, 100], &[1]),
