@@ -146,7 +146,7 @@ fn the_probabilities_of_a_loss_are_no_residual() -> Result<()> {
     for residuals in [saved_residuals(loss, &x)?, saved_residuals(checkpoint(Policy::Everything, loss), &x)?] {
         let mut avals: Vec<String> = residuals.intermediates().map(|r| r.aval.to_string()).collect();
         avals.sort();
-        assert_eq!(avals, ["bf16[4,10]", "bf16[4,10]", "f32[4]"], "{residuals}");
+        assert_eq!(avals, ["bf16[4,10]", "bf16[4,10]", "f32[4]", "f32[4]"], "{residuals}");
     }
     Ok(())
 }
@@ -169,6 +169,26 @@ fn the_loss_is_the_mean_of_the_logarithms_of_probabilities() -> Result<()> {
     let each = |(x, targets): &(Tensor, Tensor)| nn::cross_entropy(x, targets);
     let batch = (x.clone(), targets.clone());
     expect_close(&[vmap(each)(&batch)?.mean(..)], &[plain(&x)]);
+    Ok(())
+}
+
+/// A rounded logsumexp would change all probabilities of a row alike.
+#[test]
+fn a_loss_of_logits_far_from_zero_is_as_accurate_as_near_it() -> Result<()> {
+    let targets = Tensor::new([3, 700]);
+    let at = |offset: f32| {
+        // Multiples of 2^-10, which are exact at every offset.
+        let logits = Tensor::arange(0..2048).to_dtype(DType::F32) / 1024 + offset;
+        value_and_grad(|x: &Tensor| nn::cross_entropy(x, &targets))(&logits.reshape([2, 1024]))
+    };
+    let (expected, expected_gradient) = at(0.0)?;
+    for offset in [100.0, -1000.0, 8000.0] {
+        let (loss, gradient) = at(offset)?;
+        assert_eq!(loss.item::<f32>()?, expected.item::<f32>()?, "offset {offset}");
+        assert_eq!(gradient.to_vec::<f32>()?, expected_gradient.to_vec::<f32>()?, "offset {offset}");
+        let sums = gradient.sum(1).to_vec::<f32>()?;
+        assert!(sums.iter().all(|sum| sum.abs() < 1e-6), "offset {offset}: {sums:?}");
+    }
     Ok(())
 }
 

@@ -8,12 +8,15 @@ use crate::{
     Reduce, ReduceKind, Result, SelectN, Unary,
 };
 
-/// `cross_entropy_tangent logits labels logsumexp tangent`: the tangent of `logsumexp(logits) - logits[label]` along the last dimension,
-/// which is linear in the tangent of the logits: the sum of that tangent, weighted by the probabilities minus one at the label.
+/// `cross_entropy_tangent logits labels shift logarithm tangent`: the tangent of `logsumexp(logits) - logits[label]` along the last
+/// dimension, which is linear in the tangent of the logits: the sum of that tangent, weighted by the probabilities minus one at the label.
 ///
-/// It is one operation so that the probabilities, which it computes from the logits and the logsumexp, are not residuals under any policy.
-/// Logits and tangent are floats `[.., classes]`. Labels are i32 or i64, `[..]`; a label out of range is no class. The logsumexp and the
-/// result are f32 `[..]`, or f64 for f64.
+/// It is one operation so that the probabilities, `exp(logits - shift - logarithm)`, are not residuals under any policy. `shift` is the
+/// largest logit, and `logarithm` that of the sum of the exponentials of `logits - shift`: two numbers, since their sum, the logsumexp, is
+/// rounded, and the probabilities of logits far from zero would be wrong by that.
+///
+/// Logits and tangent are floats `[.., classes]`. Labels are i32 or i64, `[..]`; a label out of range is no class. The shift, the logarithm
+/// and the result are f32 `[..]`, or f64 for f64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyTangent;
 
@@ -27,7 +30,7 @@ impl Operation for CrossEntropyTangent {
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
-        let [logits, labels, logsumexp, tangent] = operands(self.name(), ins)?;
+        let [logits, labels, shift, logarithm, tangent] = operands(self.name(), ins)?;
         Accepts::Floats.check(self.name(), logits)?;
         same_memory(self.name(), ins)?;
         if !matches!(labels.dtype, DType::I32 | DType::I64) {
@@ -40,7 +43,7 @@ impl Operation for CrossEntropyTangent {
             return shape_error(self.name(), format!("{labels} are not one label for each position of {logits}"));
         }
         let out = labels.with_dtype(logits.dtype.wide());
-        for (expected, got) in [(&out, logsumexp), (logits, tangent)] {
+        for (expected, got) in [(&out, shift), (&out, logarithm), (logits, tangent)] {
             if expected != got {
                 return shape_error(self.name(), format!("takes {expected} and got {got}"));
             }
@@ -70,8 +73,8 @@ impl CrossEntropyTangent {
         self.infer(ins)?;
         let mut b = Builder::new();
         let atoms = b.inputs(ins.iter().cloned());
-        let weights = self.weights(&mut b, &atoms[..3])?;
-        let tangent = convert(&mut b, atoms[3], ins[3].dtype.wide())?;
+        let weights = self.weights(&mut b, &atoms[..4])?;
+        let tangent = convert(&mut b, atoms[4], ins[4].dtype.wide())?;
         let weighted = b.emit1(Binary::Mul.into(), &[weights, tangent])?;
         let axes = [ins[0].rank() - 1].into_iter().collect();
         let sum = b.emit1(Reduce { kind: ReduceKind::Sum, axes }.into(), &[weighted])?;
@@ -83,17 +86,19 @@ impl CrossEntropyTangent {
     /// # Errors
     /// If the operation does not take these operands.
     pub fn weights(&self, b: &mut Builder, known: &[Atom]) -> Result<Atom> {
-        let [logits, labels, logsumexp] = *known else {
-            return shape_error(self.name(), format!("has weights of 3 operands and got {}", known.len()));
+        let [logits, labels, shift, logarithm] = *known else {
+            return shape_error(self.name(), format!("has weights of 4 operands and got {}", known.len()));
         };
         let shape = b.shape(logits);
         let dtype = b.dtype(logits).wide();
         let positions = 0..shape.len() - 1;
         let spread: Op = BroadcastInDim { shape: shape.clone(), dims: positions.clone().collect() }.into();
-        let logits = convert(b, logits, dtype)?;
-        let normaliser = b.emit1(spread.clone(), &[logsumexp])?;
-        let shifted = b.emit1(Binary::Sub.into(), &[logits, normaliser])?;
-        let probabilities = b.emit1(Unary::Exp.into(), &[shifted])?;
+        let mut power = convert(b, logits, dtype)?;
+        for subtrahend in [shift, logarithm] {
+            let subtrahend = b.emit1(spread.clone(), &[subtrahend])?;
+            power = b.emit1(Binary::Sub.into(), &[power, subtrahend])?;
+        }
+        let probabilities = b.emit1(Unary::Exp.into(), &[power])?;
         let classes = b.emit1(Iota { dtype: b.dtype(labels), shape, axis: positions.end }.into(), &[])?;
         let labels = b.emit1(spread, &[labels])?;
         let is_label = b.emit1(Compare::Eq.into(), &[classes, labels])?;

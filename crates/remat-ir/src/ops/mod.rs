@@ -264,7 +264,8 @@ impl Op {
     /// ```
     /// use remat_ir::{Aval, CrossEntropyTangent, DType, Op, Unary};
     /// let (logits, labels) = (Aval::new(DType::F32, [4, 10]), Aval::new(DType::I32, [4]));
-    /// let avals = [logits.clone(), labels, Aval::new(DType::F32, [4]), logits];
+    /// let of_row = Aval::new(DType::F32, [4]);
+    /// let avals = [logits.clone(), labels, of_row.clone(), of_row, logits];
     /// assert!(Op::from(CrossEntropyTangent).definition(&avals).is_some());
     /// assert!(Op::from(Unary::Sin).definition(&avals[..1]).is_none());
     /// ```

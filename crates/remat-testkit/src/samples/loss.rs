@@ -9,9 +9,10 @@ impl Samples for CrossEntropyTangent {
     fn samples() -> Vec<Sample> {
         let sample = |label: &str, dtype: DType, shape: &[usize], labels: Array| {
             let positions = labels.shape().to_vec();
-            let logsumexp = array(dtype.wide(), &positions, &[2.5, 1.75, 3.0]);
-            let inputs = vec![any(dtype, shape), labels, logsumexp, any(dtype, shape)];
-            Sample::new(label, CrossEntropyTangent, inputs).linear_in(&[3])
+            let shift = array(dtype.wide(), &positions, &[1.5, 1.25, 2.0]);
+            let logarithm = array(dtype.wide(), &positions, &[1.0, 0.5, 0.75]);
+            let inputs = vec![any(dtype, shape), labels, shift, logarithm, any(dtype, shape)];
+            Sample::new(label, CrossEntropyTangent, inputs).linear_in(&[4])
         };
         let labels = |shape: &[usize]| array(DType::I32, shape, &[1.0, 0.0, 2.0, 7.0, -1.0]);
         let mut samples = vec![

@@ -4,6 +4,7 @@ use remat_ir::{CrossEntropyTangent, Error, ErrorKind, Result};
 
 use crate::index::{Ellipsis, non_negative};
 use crate::layer::{apply, deferred};
+use crate::trace::deferred_array;
 use crate::{DType, Tensor, custom_jvp};
 
 /// Cross entropy: the mean over all positions of the negative log probability that `softmax(logits)` gives to the target.
@@ -12,8 +13,9 @@ use crate::{DType, Tensor, custom_jvp};
 /// is a scalar of the dtype of the logits. f16 and bf16 are computed in f32. A target out of range makes the mean NaN, and so do empty
 /// logits.
 ///
-/// The backward pass keeps the logits, the targets and one number per position. The gradient is one elementwise expression of them, and the
-/// probabilities are not residuals.
+/// The backward pass keeps the logits, the targets and two numbers per position: the largest logit, and the logarithm of the sum of the
+/// exponentials relative to it. The gradient is one elementwise expression of them, and the probabilities are not residuals. Loss and
+/// gradient are as accurate for logits far from zero as for logits near it.
 ///
 /// # Errors
 /// If the logits are not floats, the targets are not integers, or their shape is not that of the logits without the last
@@ -38,14 +40,14 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
 #[track_caller]
 fn losses(logits: &Tensor, targets: &Tensor) -> Tensor {
     let losses = custom_jvp(cross_entropies, |(logits, targets), (tangent, _)| {
-        let logsumexp = logsumexp(logits);
-        let losses = &logsumexp - chosen(logits, targets);
+        let normaliser = normaliser(logits);
         let tangent = deferred(|| {
             let aval = logits.aval()?;
             let labels = non_negative(targets, aval.shape[aval.rank() - 1]);
-            Ok(apply(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent])?.swap_remove(0))
+            let [shift, logarithm] = &normaliser;
+            Ok(apply(CrossEntropyTangent, &[logits, &labels, shift, logarithm, tangent])?.swap_remove(0))
         });
-        (losses, tangent)
+        (loss(&normaliser, logits, targets), tangent)
     });
     losses(&(logits.clone(), targets.clone()))
 }
@@ -136,11 +138,22 @@ fn check(name: &str, logits: &Tensor, targets: &Tensor) -> Result<()> {
 
 /// The loss of each position.
 fn cross_entropies((logits, targets): &(Tensor, Tensor)) -> Tensor {
-    logsumexp(logits) - chosen(logits, targets)
+    loss(&normaliser(logits), logits, targets)
 }
 
-fn logsumexp(logits: &Tensor) -> Tensor {
-    wide(logits).logsumexp(-1)
+/// The logsumexp of the logits of each position in two parts: the largest logit, and the logarithm of the sum of the exponentials relative
+/// to it.
+fn normaliser(logits: &Tensor) -> [Tensor; 2] {
+    deferred_array(|| {
+        let logits = wide(logits);
+        let (shift, logarithm) = logits.logsumexp_parts("nn::cross_entropy", &[logits.rank()? - 1])?;
+        Ok([shift, logarithm].map(|x| x.squeeze(-1)))
+    })
+}
+
+/// The logsumexp minus the logit of the target, both relative to the largest logit.
+fn loss([shift, logarithm]: &[Tensor; 2], logits: &Tensor, targets: &Tensor) -> Tensor {
+    logarithm - (chosen(logits, targets) - shift)
 }
 
 /// The logits of the targets.

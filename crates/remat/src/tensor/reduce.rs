@@ -275,13 +275,20 @@ impl Tensor {
             let aval = self.aval()?;
             require_float("logsumexp", aval)?;
             let dims = axes.resolve("logsumexp", aval)?;
-            let max = self.largest("logsumexp", &dims)?;
-            // An infinite maximum would give the NaN of a difference of infinities.
-            let shift = max.is_finite().select(&max, 0.0);
-            let sum = (self - &shift).exp().sum(super::keep(&dims[..]));
-            let out = sum.log() + shift;
+            let (shift, logarithm) = self.logsumexp_parts("logsumexp", &dims)?;
+            let out = logarithm + shift;
             Ok(if axes.keeps() { out } else { out.squeeze(&dims[..]) })
         })
+    }
+
+    /// The largest element over axes, which are kept, and the logarithm of the sum of the exponentials of what the elements are beyond it.
+    /// Their sum is the logsumexp, whose rounding each of them is without.
+    pub(crate) fn logsumexp_parts(&self, operation: &str, axes: &[usize]) -> Result<(Tensor, Tensor)> {
+        let max = self.largest(operation, axes)?;
+        // An infinite maximum would give the NaN of a difference of infinities.
+        let shift = max.is_finite().select(&max, 0.0);
+        let logarithm = (self - &shift).exp().sum(super::keep(axes)).log();
+        Ok((shift, logarithm))
     }
 
     /// The running sum along an axis.
