@@ -136,7 +136,7 @@ fn placed(device: &dyn Device, jaxpr: &Arc<Jaxpr>) -> Result<Arc<Jaxpr>, Error> 
 
 /// Runs a program on an engine, and checks its promises other than results. `agree` compares the results, and returns them, if any; they
 /// are returned here too.
-fn keep_promises(
+pub(crate) fn keep_promises(
     engine: &Engine,
     jaxpr: &Arc<Jaxpr>,
     args: &[Array],

@@ -68,12 +68,12 @@ pub(crate) fn difference(got: &Array, expected: &Array, closeness: Closeness, sc
 }
 
 /// The distance between 1 and the next number in the type in which numbers of this dtype are computed; 0 for exact dtypes.
-fn epsilon(dtype: DType) -> f64 {
+pub(crate) fn epsilon(dtype: DType) -> f64 {
     if half_epsilon(dtype) > 0.0 { epsilon(DType::F32) } else { distance(dtype) }
 }
 
 /// The distance between 1 and the next number of a dtype of half precision; 0 for others.
-fn half_epsilon(dtype: DType) -> f64 {
+pub(crate) fn half_epsilon(dtype: DType) -> f64 {
     if is_half(dtype) { distance(dtype) } else { 0.0 }
 }
 

@@ -38,7 +38,7 @@
 //! 7. `conform`: programs on an engine
 //! 8. `cases`: the cases of a property
 //! 9. `samples`: the samples of every operation
-//! 10. `derived`, `errors`, `large`, `programs`: the other properties
+//! 10. `derived`, `errors`, `large`, `programs`, `sums`: the other properties
 
 mod arrays;
 mod cases;
@@ -55,6 +55,7 @@ mod memory;
 mod programs;
 pub mod random_programs;
 mod samples;
+mod sums;
 
 pub use cases::{Failure, Failures};
 pub use engine::Engine;
@@ -87,6 +88,8 @@ macro_rules! tests {
             large::large_arrays_agree,
             /// Gradients of functions of such arrays.
             large::gradients_of_large_arrays_agree,
+            /// Sums of equal numbers, whose errors do not cancel, along each axis, of prefixes and of windows.
+            sums::sums_of_equal_numbers_are_accurate,
             /// Random bits, enough for several threads.
             large::many_random_numbers_agree,
             /// Values and tangents of the closed set, in every float dtype.

@@ -70,6 +70,7 @@ properties! {
     errors_agree
     large_arrays_agree
     gradients_of_large_arrays_agree
+    sums_of_equal_numbers_are_accurate
     many_random_numbers_agree
     programs_agree
     gradients_agree_under_policies
