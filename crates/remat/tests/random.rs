@@ -339,6 +339,24 @@ fn choices() {
     assert!(drawn.iter().all(|i| [1, 3].contains(i)));
 }
 
+/// Each tenth of the elements is drawn as often as its probabilities say.
+#[test]
+fn many_probabilities_are_drawn_from_as_they_say() {
+    let draws = 40_000;
+    for (dtype, n) in [(DType::F32, 10_000_000), (DType::Bf16, 1_000_000), (DType::F16, 1_000_000)] {
+        let p = Tensor::full([n], 0.1, dtype);
+        let options = Choice { p: Some(p), ..Choice::default() };
+        let drawn = random::choice(random::key(11), [draws], n, &options).to_vec::<i32>().unwrap();
+        let mut tenths = [0; 10];
+        for i in drawn {
+            tenths[i as usize * 10 / n] += 1;
+        }
+        // Five standard deviations of a binomial distribution.
+        let (expected, most) = (draws as f64 / 10.0, 5.0 * (draws as f64 * 0.09).sqrt());
+        assert!(tenths.iter().all(|&n| (f64::from(n) - expected).abs() < most), "{dtype}: {tenths:?}");
+    }
+}
+
 #[test]
 fn moments() {
     let draw = |x: Tensor| x.to_vec::<f64>().unwrap();

@@ -61,10 +61,7 @@ impl Sampling {
             }
             let (mut likely, tokens) = logits.top_k(self.top_k.unwrap_or(vocabulary).min(vocabulary));
             if let Some(share) = self.top_p {
-                // A token is included if those before it do not reach the share, so the first one always is.
-                let probabilities = likely.softmax(-1);
-                let before = probabilities.cumsum(-1) - &probabilities;
-                likely = before.lt(share).select(&likely, f64::NEG_INFINITY);
+                likely = within_share(&likely, share);
             }
             let drawn = random::categorical(key, (), &likely, -1);
             Ok(tokens.take_along_axis(&drawn.expand_dims(-1), -1).squeeze(-1))
@@ -89,5 +86,29 @@ impl Sampling {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The logits of the most likely tokens whose probabilities add up to a share, and minus infinity for the others. `logits` are ordered, the
+/// largest first.
+fn within_share(logits: &Tensor, share: f64) -> Tensor {
+    // A token is included if those before it do not reach the share, so the first one always is.
+    let probabilities = logits.softmax(-1);
+    let before = probabilities.cumsum(-1) - &probabilities;
+    before.lt(share).select(logits, f64::NEG_INFINITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cumulative sum with roundings of one sign would be some percent of the share away.
+    #[test]
+    fn a_share_of_many_equal_tokens_has_as_many_of_them() -> Result<()> {
+        let (n, share) = (10_000_000, 0.9);
+        let kept = within_share(&Tensor::zeros([n], DType::F32), share).is_finite().to_dtype(DType::I32).sum(..);
+        let difference = f64::from(kept.item::<i32>()?) - share * n as f64;
+        assert!(difference.abs() <= 2.0, "{difference} tokens too many");
+        Ok(())
     }
 }

@@ -139,6 +139,8 @@ pub struct Choice {
 
 /// Integers of `0..n`, as i32: JAX's `choice`. Take the elements of a tensor at these indices to draw from it.
 ///
+/// Probabilities of f16 and bf16 are computed in f32, unlike JAX's: the cumulative distribution has too few numbers in their own dtype.
+///
 /// More draws without replacement than `n`, draws from an empty set, or probabilities of another shape give a failed tensor. Without
 /// replacement, `p` should have at least as many positive elements as there are draws.
 ///
@@ -167,7 +169,7 @@ pub fn choice(key: Key, shape: impl Dims, n: usize, options: &Choice) -> Tensor 
         let flat = match (&options.p, options.without_replacement) {
             (None, false) => return Ok(randint(key, shape, DType::I32, 0..n)),
             (None, true) => order(key, NAME, n)?.split_at(&[draws], 0).swap_remove(0),
-            (Some(p), false) => search(key, NAME, probabilities(p, n)?, n, draws)?,
+            (Some(p), false) => search(key, NAME, &probabilities(p, n)?, n, draws)?,
             (Some(p), true) => {
                 let p = probabilities(p, n)?;
                 let scores = noise(&key, NAME, &[n], p.dtype()?)? + p.log();
@@ -202,11 +204,14 @@ fn sort_rounds(mut key: Key, operation: &str, x: &Tensor, axis: usize) -> Result
     Ok(x)
 }
 
-/// Checks the probabilities of `n` elements.
-fn probabilities(p: &Tensor, n: usize) -> Result<&Tensor> {
+/// The probabilities of `n` elements, in the dtype in which they are computed.
+///
+/// # Errors
+/// If they have another shape, or are not floats.
+fn probabilities(p: &Tensor, n: usize) -> Result<Tensor> {
     let aval = p.aval()?;
     if aval.shape[..] == [n] && aval.dtype.is_float() {
-        return Ok(p);
+        return Ok(p.to_dtype(aval.dtype.wide()));
     }
     let message = format!("takes the probabilities of {n} elements as floats of shape [{n}], and got {aval}");
     Err(Error::new(ErrorKind::Shape, "random::choice", message))
