@@ -8,7 +8,7 @@
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments of all commands
-//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`, `chart`
+//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`, `chart`, `accuracy`
 
 mod arguments;
 mod case;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{calls, chart, generate, scaling, stablehlo, step, vision};
+use commands::{accuracy, calls, chart, generate, scaling, stablehlo, step, vision};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -48,6 +48,8 @@ enum Command {
     Stablehlo(stablehlo::Args),
     /// Draw the chart of the README from the table of docs/PERFORMANCE.md
     Chart(chart::Args),
+    /// The errors of sums of many terms
+    Accuracy(accuracy::Args),
     /// One case, in this process: the other commands start it
     #[command(name = child::COMMAND, hide = true)]
     One {
@@ -76,6 +78,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Generate(args) => generate::run(args, &mut out),
         Command::Stablehlo(args) => stablehlo::run(args, &mut out),
         Command::Chart(args) => chart::run(args, &mut out),
+        Command::Accuracy(args) => accuracy::run(args, &mut out),
         Command::One { case } => child::run(case, &mut out),
     }?;
     Ok(out.flush()?)

@@ -1,5 +1,6 @@
 //! The commands: their arguments, the cases that they measure, and their output.
 
+pub(crate) mod accuracy;
 pub(crate) mod calls;
 pub(crate) mod chart;
 pub(crate) mod generate;
