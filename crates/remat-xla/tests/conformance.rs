@@ -15,7 +15,12 @@ const EVERY: usize = 31;
 fn engine(xla: Xla) -> Engine {
     let every = std::env::var("REMAT_CONFORMANCE_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(EVERY);
     let special = "samples_of_special_numbers_agree_in_every_dtype";
-    Engine::new(xla)
+    let of_some_axes = ["sum of images", "sum of channels", "mean of rows and columns", "mean of a window"];
+    let engine = of_some_axes.into_iter().fold(Engine::new(xla), |engine, name| {
+        let reason = "over several axes XLA's CPU adds one number after the other";
+        engine.leaving_out("sums_of_equal_numbers_are_accurate", format!("{name} *"), reason)
+    });
+    engine
         .flushing_subnormals()
         .together(TOGETHER)
         .every(every)
