@@ -73,6 +73,29 @@ fn a_reduction_over_leading_dimensions_takes_what_only_it_reads() {
     assert_eq!(steps(text), ["[exp reduce_sum] -> 1", "[sin] -> 1", "[reduce_sum] -> 1"]);
 }
 
+/// The steps of a sum of three products, in this order.
+fn sum_of_products(first: &str, second: &str, third: &str) -> Vec<String> {
+    let product = "dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32]";
+    steps(&format!(
+        "{{ lambda ; x:f32[64,64] y:f32[64,64]. let
+            a:f32[64,64] = {product} x y
+            b:f32[64,64] = {product} y x
+            c:f32[64,64] = {product} x x
+            d:f32[64,64] = add_any {first} {second}
+            e:f32[64,64] = add_any d {third}
+            f:f32[64,64] = sin e
+          in (f,) }}"
+    ))
+}
+
+#[test]
+fn a_sum_does_not_wait_for_its_newest_term() {
+    let products = ["dot_general", "dot_general", "dot_general"];
+    assert_eq!(sum_of_products("a", "b", "c"), [&products[..], &["[add_any] -> 1", "[add_any sin] -> 1"]].concat());
+    // The first sum has to wait for the newest term anyway.
+    assert_eq!(sum_of_products("a", "c", "b"), [&products[..], &["[add_any add_any sin] -> 1"]].concat());
+}
+
 #[test]
 fn no_loop_depends_on_itself() {
     // The last equation reads the first loop and a product of it.

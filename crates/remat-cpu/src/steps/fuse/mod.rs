@@ -14,6 +14,7 @@
 
 mod fit;
 mod units;
+mod wait;
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Eqn, Iota, Jaxpr, Op, Prim, Var, VarMap};
@@ -45,6 +46,8 @@ pub(super) struct Fusion {
     must_be_stored: VarMap<bool>,
     /// The unit of each equation.
     part_of: IndexVec<EqnId, Option<UnitId>>,
+    /// Whether each equation adds two arrays.
+    is_sum: IndexVec<EqnId, bool>,
     /// The first result of each equation, which is the only one of a change of layout.
     eqn_outs: IndexVec<EqnId, Option<Var>>,
     tokens: Tokens,
@@ -71,6 +74,7 @@ impl Fusion {
             readers,
             must_be_stored,
             part_of: index_vec![None; eqns.len()],
+            is_sum: eqns.iter().map(wait::is_sum).collect(),
             eqn_outs: eqns.iter().map(|e| e.outs.first().copied()).collect(),
             tokens: Tokens::default(),
         }
@@ -118,13 +122,14 @@ impl Fusion {
     }
 
     /// Adds an elementwise equation to the loop that computes one of its operands, or to a new one. Loops that compute its other operands
-    /// are merged with it.
+    /// are merged with it, except for sums that would wait for the newest term.
     pub(super) fn elementwise(&mut self, jaxpr: &Jaxpr, at: EqnId, eqn: &Eqn, operands: &[Value]) {
         let out = eqn.outs[0];
         let size = jaxpr.avals[out].size();
         let sources = self.sources(at, operands);
+        let apart = self.would_wait(jaxpr, at, operands);
         let mut joined: Option<(UnitId, Fit)> = None;
-        for &unit in sources.iter().rev() {
+        for &unit in sources.iter().rev().filter(|unit| !apart.contains(unit)) {
             let Some(fit) = self.fits(unit, size, operands) else { continue };
             match joined {
                 None if self.is_free(unit, &sources, &[unit]) => {

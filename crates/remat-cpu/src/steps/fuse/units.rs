@@ -23,6 +23,8 @@ pub(super) struct Unit {
     pub(super) last: EqnId,
     /// The first equation outside of it that may depend on it.
     pub(super) closed: EqnId,
+    /// The last step of one equation that it depends on, or that it is: the loops and copies behind it can run from there on.
+    pub(super) ready: EqnId,
     /// The units that it reads, which are closed no later than it is.
     reads: Vec<UnitId>,
 }
@@ -36,7 +38,11 @@ pub(super) enum Kind {
 impl Fusion {
     /// A new unit, which computes these variables.
     pub(super) fn push(&mut self, step: Step, at: EqnId, outs: &[Var]) -> UnitId {
-        let unit = self.units.push(Unit { kind: Kind::Step(step), last: at, closed: OPEN, reads: Vec::new() });
+        let ready = match step {
+            Step::Equation { .. } | Step::Barrier { .. } => at,
+            Step::Copy { .. } | Step::Iota { .. } | Step::Loop(_) | Step::Blocks(_) => EqnId::new(0),
+        };
+        let unit = self.units.push(Unit { kind: Kind::Step(step), last: at, closed: OPEN, ready, reads: Vec::new() });
         for &out in outs {
             self.unit[out] = Some(unit);
         }
@@ -55,6 +61,7 @@ impl Fusion {
             if !self.units[reader].reads.contains(&unit) {
                 self.units[reader].reads.push(unit);
             }
+            self.units[reader].ready = self.units[reader].ready.max(self.units[unit].ready);
             self.close(unit, at.min(self.units[reader].closed));
         }
     }
@@ -112,6 +119,7 @@ impl Fusion {
         let reads = std::mem::take(&mut self.units[unit].reads);
         let (last, closed) = (self.units[unit].last, self.units[unit].closed.min(self.units[into].closed));
         self.units[into].last = self.units[into].last.max(last);
+        self.units[into].ready = self.units[into].ready.max(self.units[unit].ready);
         self.units[into].closed = closed;
         self.units[into].reads.extend(reads);
         for other in self.units[into].reads.clone() {
