@@ -7,7 +7,7 @@
 //!
 //! 1. [`lru`]: a cache, which engines share
 //! 2. `memo`, `checked`, `env`, `cost`, `rewrite`, `uses`: shared by the passes
-//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
+//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `padded_sums`, `scan_residuals`, `sink`: the passes
 //! 4. `pipeline`: their order
 //!
 //! Not here: derivatives and batching (crate `remat`); fusion, layouts and memory (the engines).
@@ -24,6 +24,7 @@ mod inline;
 pub mod lru;
 pub mod memo;
 mod one_memory;
+mod padded_sums;
 pub mod pipeline;
 mod rewrite;
 mod scan_residuals;

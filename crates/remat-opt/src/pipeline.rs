@@ -12,7 +12,9 @@ use std::fmt;
 
 use remat_ir::{Jaxpr, Result};
 
-use crate::{algebra, cse, dce, dot_transpose, fold, inline, one_memory, scan_residuals, sink, slice_pushdown};
+use crate::{
+    algebra, cse, dce, dot_transpose, fold, inline, one_memory, padded_sums, scan_residuals, sink, slice_pushdown,
+};
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
 /// boundary of a checkpointed region: a recomputed equation stays apart from its twin in the forward pass.
@@ -45,6 +47,11 @@ pub const CPU: &[Pass] = &[
         name: "dot_transpose",
         why: "a transposed product is the product of exchanged operands",
         run: dot_transpose::pass,
+    },
+    Pass {
+        name: "padded_sums",
+        why: "what is added to a part of a sum is added there, so that reading T parts of an array costs one array",
+        run: padded_sums::pass,
     },
     Pass {
         name: "scan_residuals",
