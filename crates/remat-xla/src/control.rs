@@ -7,7 +7,7 @@ use remat_ir::{
     Result, Scan, ShardMap, Sharding, VarMap, While,
 };
 
-use crate::ops::{self, optimization_barrier};
+use crate::ops::{self, current_all, optimization_barrier};
 use crate::value::{Type, Value, comma_separated};
 use crate::writer::{Manual, Region, Writer};
 
@@ -53,8 +53,7 @@ fn region(w: &mut Writer, op: &Checkpoint, ins: &[Value], has_twin: bool) -> Res
     if !(op.differentiated && has_twin) {
         return program(w, &op.jaxpr, ins, false);
     }
-    let ins: Vec<Value> = ins.iter().map(|value| w.operand(value)).collect();
-    let ins = optimization_barrier(w, &ins);
+    let ins = optimization_barrier(w, ins)?;
     program(w, &op.jaxpr, &ins, false)
 }
 
@@ -75,11 +74,23 @@ fn call(w: &mut Writer, op: &Call, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
         Call::CustomVjp(op) => program(w, &op.call, ins, false),
         Call::Checkpoint(op) => region(w, op, ins, true),
         Call::CustomLin(op) => Err(op.not_evaluated()),
-        Call::Scan(op) => scan(w, op, ins, outs),
-        Call::While(op) => while_loop(w, op, ins, outs),
-        Call::Cond(op) => cond(w, op, ins, outs),
-        Call::ShardMap(op) => shard_map(w, op, ins, outs),
+        Call::Scan(op) => operation(w, ins, |w, ins| scan(w, op, ins, outs)),
+        Call::While(op) => operation(w, ins, |w, ins| while_loop(w, op, ins, outs)),
+        Call::Cond(op) => operation(w, ins, |w, ins| cond(w, op, ins, outs)),
+        Call::ShardMap(op) => operation(w, ins, |w, ins| shard_map(w, op, ins, outs)),
     }
+}
+
+/// An operation with regions, which reads its operands by their newest names.
+fn operation(
+    w: &mut Writer,
+    ins: &[Value],
+    write: impl FnOnce(&mut Writer, &[Value]) -> Result<Vec<Value>>,
+) -> Result<Vec<Value>> {
+    let ins = current_all(w, ins)?;
+    let results = write(w, &ins)?;
+    w.versions_mut().record(&ins, &results, None);
+    Ok(results)
 }
 
 /// A computation on shards, with its collectives written as they are.

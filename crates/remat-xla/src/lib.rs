@@ -18,7 +18,7 @@
 //! Layers, each using only those above it in this list (a test checks this):
 //!
 //! 1. [`options`](Options): what the text depends on
-//! 2. `value`, `sharding`, `writer`: values, types, meshes and statements as text
+//! 2. `value`, `versions`, `sharding`, `writer`: values, their newest names, types, meshes and statements as text
 //! 3. `ops`, `control`: operations; the two refer to each other
 //! 4. `module`: a whole program
 //! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
@@ -47,6 +47,7 @@ mod sharding;
 mod target;
 mod tpu;
 mod value;
+mod versions;
 mod writer;
 
 // Shared by the crate's unit tests and those in its folder of tests, which use its name.

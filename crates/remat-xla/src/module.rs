@@ -18,8 +18,9 @@ use crate::writer::Writer;
 ///
 /// - `scan` is a `stablehlo.while` with dynamic slices, or several iterations in a row as its `unroll` says; `cond` is a
 ///   `stablehlo.case`. Calls are inlined, and custom rules are their functions.
-/// - A checkpointed region of a backward pass is behind a `stablehlo.optimization_barrier` of everything that it uses. XLA:CPU drops
-///   barriers unless it is compiled with `xla_disable_hlo_passes=cse_barrier_expander`.
+/// - A checkpointed region of a backward pass is behind a `stablehlo.optimization_barrier` of everything that it uses. What follows a
+///   barrier reads its results in place of its operands. XLA:CPU drops barriers unless it is compiled with
+///   `xla_disable_hlo_passes=cse_barrier_expander`.
 /// - Values in host memory are annotated as JAX annotates them, if the platform has separate host memory.
 /// - Attention is replaced by its definition, and random bits are integer operations.
 ///
@@ -98,6 +99,7 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     let gives = comma_separated(outs.iter().enumerate().map(|(k, aval)| attributes(aval, of_outs(k), None)));
     w.block(format!("func.func public @main({takes}) -> ({gives}) {{"), "}", |w| {
         let outs = program(w, jaxpr, &args, false)?;
+        let outs: Vec<Value> = outs.iter().map(|value| w.versions.newest(value)).collect();
         w.give("return", &outs);
         Ok(())
     })

@@ -12,7 +12,7 @@ pub(crate) struct Value {
 }
 
 /// The name of a value in the text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Name {
     /// An argument of the function.
     Argument(usize),

@@ -10,6 +10,7 @@ use remat_ir::{Aval, DType, Literal, Mesh, Result, Shape};
 use crate::Options;
 use crate::sharding::Placement;
 use crate::value::{Name, Type, Value, comma_separated, element, names, types};
+use crate::versions::Versions;
 
 /// A region of an operation: the avals of its arguments, and a function that writes its statements and returns its results.
 pub(crate) struct Region<'a> {
@@ -51,6 +52,8 @@ pub(crate) struct Writer {
     pub(crate) placement: Option<Arc<Placement>>,
     /// The named axes inside a `shard_map`.
     pub(crate) manual: Option<Manual>,
+    /// The values of the operations that were written.
+    pub(crate) versions: Arc<Versions>,
     text: String,
     depth: usize,
     next: usize,
@@ -58,11 +61,23 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(options: Options) -> Writer {
-        Writer { options, placement: None, manual: None, text: String::new(), depth: 0, next: 0 }
+        Writer {
+            options,
+            placement: None,
+            manual: None,
+            versions: Arc::default(),
+            text: String::new(),
+            depth: 0,
+            next: 0,
+        }
     }
 
     pub(crate) fn finish(self) -> String {
         self.text
+    }
+
+    pub(crate) fn versions_mut(&mut self) -> &mut Versions {
+        Arc::make_mut(&mut self.versions)
     }
 
     /// Writes a line.
@@ -177,7 +192,10 @@ impl Writer {
             self.line(format!("^bb0({list}):"));
         }
         self.depth += 1;
+        // Statements after the region cannot name what is inside.
+        let outside = self.versions.clone();
         let outs = (region.body)(self, &args)?;
+        self.versions = outside;
         self.give(region.end, &outs);
         self.depth -= 1;
         Ok(())

@@ -1,18 +1,9 @@
-//! Barriers and transfers, which do not change values.
+//! Transfers, which do not change values.
 
 use remat_ir::{DevicePut, MemorySpace};
 
-use crate::value::{Type, Value, names, types};
+use crate::value::{Type, Value};
 use crate::writer::Writer;
-
-/// A barrier: operations on the results are not merged with those that compute the operands.
-pub(crate) fn optimization_barrier(w: &mut Writer, ins: &[Value]) -> Vec<Value> {
-    let avals: Vec<_> = ins.iter().map(|value| value.aval.clone()).collect();
-    if avals.is_empty() {
-        return Vec::new();
-    }
-    w.define_all(format!("stablehlo.optimization_barrier {} : {}", names(ins), types(&avals)), avals)
-}
 
 /// A copy in the other memory, if there are two. The annotation is the one that JAX writes.
 pub(super) fn device_put(w: &mut Writer, op: &DevicePut, x: &Value) -> Value {

@@ -3,6 +3,7 @@
 //! Results are those of the reference evaluator. If StableHLO leaves a case open, or compilers are known to read it differently (NaN, ties,
 //! integers out of range), the text handles it explicitly.
 
+mod barrier;
 mod collective;
 mod conv;
 mod convert;
@@ -21,16 +22,32 @@ mod sort;
 mod unary;
 mod window;
 
-pub(crate) use marker::{memory_kind, optimization_barrier};
+pub(crate) use barrier::{current_all, optimization_barrier};
+pub(crate) use marker::memory_kind;
 pub(crate) use slice::{dynamic_slice, dynamic_update_slice};
 
 use remat_ir::{Aval, Class, Error, ErrorKind, Operation, Prim, Result};
 
 use crate::value::Value;
+use crate::versions::View;
 use crate::writer::Writer;
 
-/// Writes an operation with these operands and returns its results, which have these avals.
+/// Writes an operation with these operands, read by their newest names, and returns its results, which have these avals.
 pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
+    if let Prim::OptimizationBarrier(_) = op {
+        return optimization_barrier(w, ins);
+    }
+    let ins = &current_all(w, ins)?;
+    let results = write(w, op, ins, outs)?;
+    let view = match (&ins[..], outs) {
+        ([x], [out]) => View::new(op, x, out),
+        _ => None,
+    };
+    w.versions_mut().record(ins, &results, view);
+    Ok(results)
+}
+
+fn write(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
     // Arrays without elements are not computed, since many operations of XLA reject such sizes.
     if outs.iter().all(|aval| aval.size() == 0) {
         return Ok(outs.iter().map(|aval| w.empty(aval)).collect());
@@ -77,8 +94,7 @@ pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> R
         }
         Prim::DotProductAttentionTangent(_) | Prim::CrossEntropyTangent(_) => return definition(w, op, ins),
         Prim::Threefry2x32(op) => return random::threefry2x32(w, op, ins),
-        Prim::Name(_) | Prim::StopGradient(_) => return Ok(ins.clone()),
-        Prim::OptimizationBarrier(_) => return Ok(marker::optimization_barrier(w, ins)),
+        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => return Ok(ins.clone()),
         Prim::DevicePut(op) => marker::device_put(w, op, one()?),
         Prim::ShardingConstraint(op) => collective::sharding_constraint(w, op, one()?),
         Prim::AllReduce(_)
