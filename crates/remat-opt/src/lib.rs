@@ -7,7 +7,8 @@
 //!
 //! 1. [`lru`]: a cache, which engines share
 //! 2. `memo`, `checked`, `env`, `cost`, `rewrite`, `uses`: shared by the passes
-//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `padded_sums`, `scan_residuals`, `sink`: the passes
+//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `extrema`, `padded_sums`,
+//!    `scan_residuals`, `sink`: the passes
 //! 4. `pipeline`: their order
 //!
 //! Not here: derivatives and batching (crate `remat`); fusion, layouts and memory (the engines).
@@ -19,6 +20,7 @@ mod cse;
 mod dce;
 mod dot_transpose;
 mod env;
+mod extrema;
 mod fold;
 mod inline;
 pub mod lru;
@@ -36,6 +38,7 @@ mod uses;
 pub use checked::checked;
 pub use cse::cse;
 pub use dce::{Dce, dce};
+pub use extrema::finds_extremum;
 pub use fold::fold_literals;
 pub use pipeline::{Pass, Stage, Stages};
 pub use unroll::unrolled;

@@ -13,7 +13,8 @@ use std::fmt;
 use remat_ir::{Jaxpr, Result};
 
 use crate::{
-    algebra, cse, dce, dot_transpose, fold, inline, one_memory, padded_sums, scan_residuals, sink, slice_pushdown,
+    algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, scan_residuals, sink,
+    slice_pushdown,
 };
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
@@ -67,11 +68,18 @@ pub const CPU: &[Pass] = &[
 
 /// The passes of XLA, which inlines, folds, merges, simplifies and schedules by itself. Passes that work on one list of equations would
 /// remove the boundaries of regions, which become barriers in its text.
-pub const XLA: &[Pass] = &[Pass {
-    name: "scan_residuals",
-    why: "XLA keeps stacked outputs even where the loops that read them can compute them",
-    run: scan_residuals::pass,
-}];
+pub const XLA: &[Pass] = &[
+    Pass {
+        name: "scan_residuals",
+        why: "XLA keeps stacked outputs even where the loops that read them can compute them",
+        run: scan_residuals::pass,
+    },
+    Pass {
+        name: "extrema",
+        why: "XLA may compute the operand of an extremum twice, with other roundings, and derivatives compare it with the result",
+        run: extrema::pass,
+    },
+];
 
 /// A pass. It takes the program borrowed or owned, so that a pass that changes nothing costs no copy.
 #[derive(Clone, Copy)]

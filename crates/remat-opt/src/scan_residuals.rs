@@ -17,6 +17,7 @@ use std::sync::Arc;
 use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, VarMap};
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
+use crate::extrema::{definitions, finds_extremum};
 use crate::uses::{drop_lost_labels, is_label};
 
 /// Where the reading loop gets a value of this loop's body.
@@ -137,13 +138,15 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
             _ => Some(Leaf::Slice(outer)),
         }
     };
+    let definitions = definitions(body);
     let mut recipe = Recipe { eqns: Vec::new(), leaves: Vec::new(), value };
     let mut needed = vec![value];
     for eqn in body.eqns.iter().rev() {
         if !eqn.outs.iter().any(|v| needed.contains(v)) {
             continue;
         }
-        if !is_fusible(&eqn.op) || recipe.eqns.len() == MOST_RECOMPUTED {
+        let finds_extremum = || finds_extremum(eqn, |var| definitions[var], &body.eqns, |var| body.ins.contains(&var));
+        if !is_fusible(&eqn.op) || recipe.eqns.len() == MOST_RECOMPUTED || finds_extremum() {
             return None;
         }
         needed.retain(|v| !eqn.outs.contains(v));

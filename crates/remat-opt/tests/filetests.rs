@@ -3,7 +3,7 @@
 //! A command is the name of a pass, or of a pipeline. Masks of `dce` are digits, one for each output: `used=101`.
 
 use remat_ir::{Jaxpr, Result};
-use remat_opt::pipeline::{CPU, JIT, run};
+use remat_opt::pipeline::{CPU, JIT, XLA, run};
 use remat_opt::{Pass, cse, dce, fold_literals};
 use remat_testkit::FileTests;
 
@@ -19,7 +19,8 @@ fn filetests() {
         .command("cse", |jaxpr, _| print(&cse(jaxpr)?))
         .command("fold", |jaxpr, _| print(&fold_literals(jaxpr)?))
         .command("jit", |jaxpr, _| print(&run(JIT, jaxpr)?))
-        .command("cpu", |jaxpr, _| print(&run(CPU, jaxpr)?));
+        .command("cpu", |jaxpr, _| print(&run(CPU, jaxpr)?))
+        .command("xla", |jaxpr, _| print(&run(XLA, jaxpr)?));
     for pass in CPU {
         tests = tests.command(pass.name, |jaxpr, _| print(&pass.apply(jaxpr)?));
     }

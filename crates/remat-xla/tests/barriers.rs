@@ -143,3 +143,33 @@ fn operands_of_barriers_are_read_again() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+/// XLA computes the operand of an extremum in each loop that reads it, with and without a fused multiplication and addition.
+#[test]
+fn extrema_are_elements_of_their_operands() {
+    let Some(xla) = support::xla() else { return };
+    let operand = "i:f32[4096] = iota[dimension=0 dtype=float32 shape=(4096,)]; j:M = reshape[new_sizes=(64, 64)] i; k:M = mul j 0.00137:f32[]
+         l:M = mul x 1.29:f32[]; m:M = add l 0.14:f32[]; n:M = add m k";
+    let masks = |equations: &str| {
+        let jaxpr = program(&format!("{operand}; {equations}"), "o, p");
+        let executable = xla.compile(&Arc::new(jaxpr)).unwrap();
+        let mut results = executable.run(vec![matrix()]).unwrap();
+        let mask = results.pop().unwrap().as_slice::<bool>().unwrap().to_vec();
+        (results.pop().unwrap().as_slice::<f32>().unwrap().to_vec(), mask)
+    };
+    for (kind, axis) in [("cummin", 1), ("cummax", 1), ("cummin", 0)] {
+        let (extrema, mask) = masks(&format!("o:M = {kind}[axis={axis} reverse=False] n; p:bool[64,64] = eq n o"));
+        let step = if axis == 1 { 1 } else { N };
+        let is_new = |at: usize| (at / step) % N == 0 || extrema[at] != extrema[at - step];
+        let missed = (0..N * N).filter(|&at| is_new(at) && !mask[at]).count();
+        assert_eq!(missed, 0, "{kind} along axis {axis}");
+    }
+    for kind in ["reduce_max", "reduce_min"] {
+        let order = if kind == "reduce_max" { "lt" } else { "gt" };
+        let (_, loses) = masks(&format!(
+            "q:f32[64] = {kind}[axes=(1,)] n; o:M = broadcast_in_dim[broadcast_dimensions=(0,) shape=(64, 64)] q; p:bool[64,64] = {order} n o"
+        ));
+        let missed = loses.chunks(N).filter(|row| row.iter().all(|loses| *loses)).count();
+        assert_eq!(missed, 0, "{kind}");
+    }
+}

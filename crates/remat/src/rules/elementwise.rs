@@ -27,8 +27,8 @@ impl Rules for Binary {
                 let right = dy.map(|dy| dy * (x.eq(0.0).select(1.0, x).log() * out));
                 sum_of(left, right)
             }
-            Binary::Max => winner_tangent([Compare::Gt, Compare::Lt], x, y, out, dx, dy),
-            Binary::Min => winner_tangent([Compare::Lt, Compare::Gt], x, y, out, dx, dy),
+            Binary::Max => winner_tangent([[Compare::Gt, Compare::Ge], [Compare::Lt, Compare::Le]], x, y, dx, dy),
+            Binary::Min => winner_tangent([[Compare::Lt, Compare::Le], [Compare::Gt, Compare::Ge]], x, y, dx, dy),
             Binary::Atan2 => {
                 let sum = x.square() + y.square();
                 difference_of(dx.map(|dx| dx * (y / sum)), dy.map(|dy| dy * (x / sum)))
@@ -159,19 +159,20 @@ fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
 }
 
 /// The tangent of the larger or smaller of two operands: that of the chosen operand, or half the sum where they are equal. As in JAX, it is
-/// zero where one of them is NaN. The backward pass keeps two masks.
+/// zero where one of them is NaN. The backward pass keeps two masks. The operands are compared with each other, not with the result: an engine
+/// that rounds them otherwise when it computes them again still finds a winner. Comparisons say whether the left operand wins, and whether
+/// it wins or is equal; and the same of the right one.
 fn winner_tangent<'w>(
-    [left_wins, right_wins]: [Compare; 2],
+    [[left_wins, left_is_chosen], [right_wins, right_is_chosen]]: [[Compare; 2]; 2],
     x: Expr<'w>,
     y: Expr<'w>,
-    out: Expr<'w>,
     dx: Option<Expr<'w>>,
     dy: Option<Expr<'w>>,
 ) -> Option<Expr<'w>> {
     let alone = |wins: Compare, t: Expr<'w>| x.compare(wins, y).select(t, x.eq(y).select(t * 0.5, 0.0));
     match (dx, dy) {
         (Some(dx), Some(dy)) => {
-            let (left, right) = (x.eq(out), y.eq(out));
+            let (left, right) = (x.compare(left_is_chosen, y), x.compare(right_is_chosen, y));
             let half = (dx + dy) * 0.5;
             Some(left.select(right.select(half, dx), right.select(dy, 0.0)))
         }

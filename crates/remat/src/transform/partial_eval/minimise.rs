@@ -6,13 +6,15 @@
 //! ```
 //!
 //! Cheap equations are elementwise operations other than transcendental functions, conversions, operations that move elements, and
-//! everything that depends only on literals. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. If several
+//! everything that depends only on literals. The comparison that finds an extremum of a
+//! computed operand is not. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. If several
 //! residuals are cheap to compute from one value that is not a residual, that value is kept instead: the tanh of a gelu.
 
 use std::collections::BTreeMap;
 
 use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, OptimizationBarrier, Result, Var, VarMap};
 use remat_opt::cost::{MOST_RECOMPUTED_FOR_RESIDUAL, is_cheap};
+use remat_opt::finds_extremum;
 
 use super::super::{Env, checked, read};
 use super::log::Log;
@@ -183,7 +185,10 @@ impl<'a> Search<'a> {
         // An input, or a value that an inlined program only passes on.
         let Some(index) = self.definition[var] else { return false };
         let eqn = &self.facts.known[index];
-        if !is_cheap(&eqn.op) {
+        // Which element is the extremum is known only together with the extremum itself.
+        let is_argument = |var| self.facts.inputs[var] == Some(Input::Available);
+        let finds_extremum = || finds_extremum(eqn, |var| self.definition[var], self.facts.known, is_argument);
+        if !is_cheap(&eqn.op) || finds_extremum() {
             let is_new = !roots.contains(&var);
             roots.extend(is_new.then_some(var));
             return true;
