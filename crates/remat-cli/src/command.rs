@@ -6,11 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Error, Result};
 use clap::Parser;
 
+use crate::text;
+
 /// Parses the arguments of this process, runs the command, and returns the exit code: 0 for success, 2 for invalid arguments, 1 for errors,
-/// which print one line on standard error, and the code of an [`Exit`].
+/// which print one line on standard error, and the code of an [`Exit`]. The line is [a message for a terminal](text::message), whatever names
+/// of files it contains.
 ///
 /// An [`io::Error`] without a context counts as an error of standard output; errors of files and processes get their path as
-/// [context](anyhow::Context). If the reader of the output has ended, like `head` in `remat show | head`, that is not an error.
+/// [context](anyhow::Context). If the reader of the output has ended, like `head` in `remat show | head`, the command ends, and that is not an
+/// error; a command whose work has a result writes to an [`Output`](crate::output::Output), and goes on.
 ///
 /// ```no_run
 /// use std::io::Write;
@@ -72,7 +76,22 @@ fn message(error: &Error) -> Option<String> {
             _ => parts.push(cause.to_string()),
         }
     }
-    Some(parts.join(": "))
+    Some(text::message(&parts.join(": ")))
+}
+
+/// Writes a note for the user, [for a terminal](text::message).
+///
+/// ```
+/// let mut out = Vec::new();
+/// remat_cli::command::note(&mut out, "`a\u{7}` is not read")?;
+/// assert_eq!(out, "note: `a\u{fffd}` is not read\n".as_bytes());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// If the output cannot be written.
+pub fn note(out: &mut impl Write, note: &str) -> io::Result<()> {
+    writeln!(out, "note: {}", text::message(note))
 }
 
 #[cfg(test)]
@@ -94,6 +113,14 @@ mod tests {
         for kind in [io::ErrorKind::NotFound, io::ErrorKind::BrokenPipe] {
             assert_eq!(of(io_error(kind).context("case 1")).as_deref(), Some("case 1: it failed"));
         }
+    }
+
+    #[test]
+    fn names_of_files_are_not_obeyed_by_the_terminal() {
+        let error = anyhow!("`m.safetensors` has no tensor `\u{1b}]0;pwned\u{7}`");
+        assert_eq!(message(&error).unwrap(), "`m.safetensors` has no tensor `\u{fffd}]0;pwned\u{fffd}`");
+        let long = message(&anyhow!("tensor `{}` is f32", "x".repeat(1 << 20))).unwrap();
+        assert!(long.len() < 2100 && long.starts_with("tensor `x") && long.ends_with("x` is f32"), "{long}");
     }
 
     #[test]

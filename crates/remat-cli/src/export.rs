@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use remat::tree;
+use remat_cli::command;
 use remat_io::huggingface;
 
 use crate::config::Precision;
@@ -34,7 +35,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let saved = Saved::open(&args.from)?;
     for note in &saved.notes {
-        writeln!(out, "note: {note}")?;
+        command::note(out, note)?;
     }
     if let Some(parent) = args.to.parent() {
         fs::create_dir_all(parent).with_context(|| format!("cannot make the folder `{}`", parent.display()))?;

@@ -8,12 +8,14 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use remat::{Tensor, random};
 use remat_cli::arguments::up_to;
+use remat_cli::command;
 use remat_cli::table::thousands;
+use remat_cli::text::printable;
 use remat_data::Tokens;
 
 use crate::data::{Batch, open, whole};
 use crate::model::Narrowed;
-use crate::sample::{Choice, sample, shown};
+use crate::sample::{Choice, sample};
 use crate::source::Source;
 use crate::train::mean_loss;
 
@@ -59,14 +61,14 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
         if source.ends.contains(&token) {
             return Ok(ControlFlow::Break(()));
         }
-        write!(out, "{}", shown(&text.push(token)?))?;
+        write!(out, "{}", printable(&text.push(token)?))?;
         out.flush()?;
         Ok(ControlFlow::Continue(()))
     };
     let key = random::key(args.seed);
     let model = Narrowed { model: source.model.clone(), vocabulary: source.tokenizer.vocabulary() };
     sample(&model, &prompt, args.length, source.context, &args.choice, key, each)?;
-    writeln!(out, "{}", shown(&text.finish()?))?;
+    writeln!(out, "{}", printable(&text.finish()?))?;
     let seconds = first.elapsed().as_secs_f64();
     if drawn > 1 {
         let rate = f64::from(drawn - 1) / seconds.max(1e-9);
@@ -157,7 +159,7 @@ fn windows(
 
 fn notes(notes: &[String], out: &mut impl Write) -> Result<()> {
     for note in notes {
-        writeln!(out, "note: {note}")?;
+        command::note(out, note)?;
     }
     Ok(())
 }

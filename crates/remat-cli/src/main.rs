@@ -35,6 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use remat_cli::output::Output;
 
 /// Train small language models, and see what every checkpoint policy costs.
 #[derive(Parser)]
@@ -69,6 +70,10 @@ enum Command {
     Cache(cache::Command),
     /// Run a command as the processes of a cluster on this machine: each gets its rank, and all end when one fails.
     Launch(launch::Args),
+    /// End the processes of `launch` if it is killed, which starts this
+    #[cfg(unix)]
+    #[command(name = launch::GUARD, hide = true)]
+    LaunchGuard,
 }
 
 fn main() -> ExitCode {
@@ -78,18 +83,25 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<()> {
-    let mut out = anstream::stdout();
+    // Commands that only print end with the reader of their output; those whose work has a result go on without it.
+    let (mut printed, mut out) = (anstream::stdout(), Output::new(anstream::stdout()));
     match command {
+        Command::Generate(args) => generate::generate(args, &mut printed),
+        Command::Eval(args) => generate::eval(args, &mut printed),
+        Command::Show(args) => show::run(args, &mut printed),
         Command::Train(args) => train::run(args, &mut out),
-        Command::Generate(args) => generate::generate(args, &mut out),
-        Command::Eval(args) => generate::eval(args, &mut out),
         Command::Export(args) => export::run(args, &mut out),
-        Command::Show(args) => show::run(args, &mut out),
         Command::Bench(command) => bench::run(command, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
         Command::Cache(command) => cache::run(command, &mut out),
         Command::Launch(args) => launch::run(args, &mut out),
+        #[cfg(unix)]
+        Command::LaunchGuard => {
+            launch::guard();
+            Ok(())
+        }
     }?;
-    Ok(out.flush()?)
+    out.finish()?;
+    Ok(printed.flush()?)
 }

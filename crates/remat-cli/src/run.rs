@@ -8,6 +8,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use remat::eval_shape;
 use remat::nn::Lora;
 use remat::optim::LossScale;
+use remat_cli::command;
+use remat_cli::text::shell_word;
 use remat_data::Tokenizer;
 use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Progress, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -135,8 +137,8 @@ impl Saved {
     /// As [`Saved::open`]; if the path is a single checkpoint, in which the rest of the run would be saved and later removed with it.
     pub(crate) fn to_resume(path: &Path) -> Result<Saved> {
         if is_checkpoint(path) {
-            let (shown, run) = (path.display(), folder_of(path)?);
-            bail!("`{shown}` is one checkpoint of a run: resume the last one with --resume {}", run.display())
+            let (shown, run) = (path.display(), shell_word(&folder_of(path)?));
+            bail!("`{shown}` is one checkpoint of a run: resume the last one with --resume {run}")
         }
         Saved::open(path)
     }
@@ -229,7 +231,8 @@ impl Run {
         let folder = of.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
         let shown = folder.display();
         if has_checkpoint(&folder)? {
-            bail!("`{shown}` has a run: resume it with --resume {shown}, or save this one elsewhere");
+            let word = shell_word(&folder);
+            bail!("`{shown}` has a run: resume it with --resume {word}, or save this one elsewhere");
         }
         let tokenizer = of.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
         let there = [CONFIG, METRICS]
@@ -243,10 +246,9 @@ impl Run {
                 )
             }
             Some(_) => {
-                writeln!(
-                    out,
-                    "note: `{shown}` has a run that has ended before its first checkpoint; this one replaces it"
-                )?;
+                let note =
+                    format!("`{shown}` has a run that has ended before its first checkpoint; this one replaces it");
+                command::note(out, &note)?;
             }
             None => {}
         }
@@ -305,6 +307,18 @@ impl Run {
     /// If a file cannot be written.
     pub(crate) fn measured(&mut self, step: u32, numbers: &[(&str, f64)]) -> Result<()> {
         self.measurements.write(step, numbers)
+    }
+
+    /// Records that the output is no longer read from this step on, and tells the user, if standard error still is.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(crate) fn unread(&mut self, step: u32) -> Result<()> {
+        let note = "the output is no longer read; the run goes on without it";
+        let shown = self.folder.display().to_string();
+        // It may have gone with the output.
+        let _ = command::note(&mut std::io::stderr(), &format!("{note}, and is saved in {shown}"));
+        self.measurements.note(step, note)
     }
 
     /// Saves the state, in the background if there is memory for that. If the previous save failed, this one is written to disk first, if

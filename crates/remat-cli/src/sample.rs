@@ -6,6 +6,7 @@ use anyhow::Result;
 use remat::nn::{Generator, Sampling};
 use remat::{JitOptions, eval_shape, random};
 use remat_cli::arguments::{magnitude, up_to};
+use remat_cli::text::printable;
 use remat_data::Tokenizer;
 use serde::Serialize;
 
@@ -122,14 +123,8 @@ impl Samples {
                 break;
             }
         }
-        Ok(shown(&tokenizer.decode(&written)?))
+        Ok(printable(&tokenizer.decode(&written)?))
     }
-}
-
-/// Printable text: control characters become replacement characters.
-pub(crate) fn shown(text: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -146,7 +141,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_replaced() {
-        let readable = |bytes: &[u8]| shown(&String::from_utf8_lossy(bytes));
+        let readable = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes));
         assert_eq!(readable(b"a\tb\n\x1b\xff"), "a\tb\n\u{fffd}\u{fffd}");
         assert_eq!(readable("a€😀".as_bytes()), "a€😀");
         assert_eq!(readable(b"\xe2\x82a\xe2"), "\u{fffd}a\u{fffd}");

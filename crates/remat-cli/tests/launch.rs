@@ -115,9 +115,49 @@ fn mistakes_are_errors() {
     }
 }
 
+/// The work goes on without a reader, and the exit code is that of the work.
 #[test]
-fn a_reader_that_ends_ends_all() {
-    let mut child = command(2, "while true; do echo more; sleep 0.05; done").stdout(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    assert!(child.wait().unwrap().success());
+fn a_reader_that_ends_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "for i in 1 2 3 4 5 6 7 8; do echo more; echo more >&2; sleep 0.05; done; touch $FOLDER/done$REMAT_NODE_ID; exit $CODE";
+    for code in [0, 7] {
+        let mut command = command(2, script);
+        command.env("FOLDER", folder.path()).env("CODE", code.to_string());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        // The first that fails ends the other.
+        let done = |rank: u32| std::fs::remove_file(folder.path().join(format!("done{rank}"))).is_ok();
+        let done = [done(0), done(1)];
+        assert!(if code == 0 { done == [true; 2] } else { done != [false; 2] }, "{code}: {done:?}");
+    }
+}
+
+/// Nobody can pass on a signal that kills at once.
+#[test]
+fn processes_end_with_a_killed_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each process has one of its own.
+    let script = "sleep 60 & echo $! > $FOLDER/inner$REMAT_NODE_ID; echo $$ > $FOLDER/outer$REMAT_NODE_ID; wait";
+    let mut child = command(2, script).env("FOLDER", folder.path()).spawn().unwrap();
+    let start = Instant::now();
+    let wait_for = |what: &dyn Fn() -> bool| {
+        while !what() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let names = ["inner0", "outer0", "inner1", "outer1"];
+    let number = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok()?.trim().parse::<u32>().ok();
+    wait_for(&|| names.iter().all(|name| number(name).is_some()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for name in names {
+        let process = number(name).unwrap().to_string();
+        let is_gone = || {
+            let state = Command::new("ps").args(["-o", "stat=", "-p", &process]).output().unwrap().stdout;
+            state.is_empty() || state.starts_with(b"Z")
+        };
+        wait_for(&is_gone);
+    }
 }

@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use common::{folder, remat};
 use tempfile::TempDir;
@@ -366,4 +367,30 @@ fn an_unknown_device_is_an_error() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(said.starts_with("error: device: unknown device 'gpu'; "), "{said}");
+}
+
+/// Who leaves a pager does not end the run: it is saved, its records say what happened, and its exit code is its own.
+#[test]
+fn a_reader_that_ends_does_not_end_the_run() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let run = |more: &str| {
+        let args = format!("train {SMALL} --steps 40 --eval-every 10 --sample 3 {more}");
+        let mut command = common::command(folder.path(), args.split(' '));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(first.starts_with("text: "), "{first}");
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = run("--save r");
+    assert_eq!(said, "note: the output is no longer read; the run goes on without it, and is saved in r\n");
+    assert_eq!(code, Some(0));
+    assert!(folder.path().join("r/step-000040").exists() && folder.path().join("r/report.html").exists());
+    let records = fs::read_to_string(folder.path().join("r/metrics.jsonl")).unwrap();
+    let note = "\"note\":\"the output is no longer read; the run goes on without it\"";
+    assert_eq!(records.matches(note).count(), 1, "{records}");
+    // It is the code of the work.
+    let (code, said) = run("--save s --learning-rate 3e38 --clip-norm 0");
+    assert!(code == Some(1) && said.contains("a lower --learning-rate may help"), "{said}");
 }

@@ -4,7 +4,7 @@ mod report;
 mod series;
 mod tensorboard;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -34,11 +34,8 @@ impl Measurements {
     pub(crate) fn open(folder: &Path, step: u32) -> Result<Measurements> {
         let path = folder.join(METRICS);
         let kept = kept_lines(&path, step).with_context(|| format!("cannot read `{}`", path.display()))?;
-        let open = || -> std::io::Result<File> {
-            replace(&path, &kept)?;
-            OpenOptions::new().append(true).open(&path)
-        };
-        let lines = BufWriter::new(open().with_context(|| format!("cannot write `{}`", path.display()))?);
+        let file = replace(&path, &kept).with_context(|| format!("cannot write `{}`", path.display()))?;
+        let lines = BufWriter::new(file);
         let events = Events::create(folder, u64::from(step) + 1)?;
         Ok(Measurements { path, lines, events })
     }
@@ -50,11 +47,23 @@ impl Measurements {
     pub(crate) fn write(&mut self, step: u32, numbers: &[(&str, f64)]) -> Result<()> {
         // JSON has no NaN.
         let value = |number: f64| if number.is_finite() { Value::from(number) } else { Value::Null };
-        let mut line = Map::from_iter([("step".to_string(), Value::from(step))]);
-        line.extend(numbers.iter().map(|&(name, number)| (name.to_string(), value(number))));
-        writeln!(self.lines, "{}", Value::Object(line))
-            .with_context(|| format!("cannot write `{}`", self.path.display()))?;
+        self.line(step, numbers.iter().map(|&(name, number)| (name.to_string(), value(number))))?;
         self.events.scalars(step.into(), numbers.iter().copied())
+    }
+
+    /// Writes what happened at a step, in words.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(crate) fn note(&mut self, step: u32, note: &str) -> Result<()> {
+        self.line(step, [("note".to_string(), Value::from(note))])
+    }
+
+    fn line(&mut self, step: u32, fields: impl IntoIterator<Item = (String, Value)>) -> Result<()> {
+        let mut line = Map::from_iter([("step".to_string(), Value::from(step))]);
+        line.extend(fields);
+        writeln!(self.lines, "{}", Value::Object(line))
+            .with_context(|| format!("cannot write `{}`", self.path.display()))
     }
 
     /// Flushes the written data to the system.
@@ -67,15 +76,20 @@ impl Measurements {
     }
 }
 
-/// Replaces a file atomically: a kill or a full disk leaves the old one as it was.
+/// Replaces a file atomically: a kill or a full disk leaves the old one as it was. A link of this name is replaced, not followed, and nobody
+/// can foresee the name of the file that is written first. Returns the new file, open behind its text.
 ///
 /// # Errors
 /// The error of the system.
-pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
+pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    // As other new files, less the umask of the process; a temporary file is its owner's alone.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut new = builder.prefix(".").suffix(".partial").tempfile_in(folder)?;
+    new.write_all(text.as_bytes())?;
+    Ok(new.persist(path)?)
 }
 
 /// The lines of measurements up to a step; later steps are measured again.

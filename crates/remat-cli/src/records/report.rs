@@ -1,6 +1,5 @@
 //! The page at the end of a run: its loss, its speed, and its memory.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -8,8 +7,8 @@ use minijinja::context;
 use remat::report::readable_bytes;
 use remat_cli::table::thousands;
 
-use super::METRICS;
 use super::series::{Series, smoothed};
+use super::{METRICS, replace};
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
 
@@ -40,7 +39,7 @@ impl Report<'_> {
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let page = self.page(&Series::read(&folder.join(METRICS))?)?;
         let path = folder.join("report.html");
-        fs::write(&path, page).with_context(|| format!("cannot write `{}`", path.display()))?;
+        replace(&path, &page).with_context(|| format!("cannot write `{}`", path.display()))?;
         Ok(path)
     }
 
@@ -83,6 +82,8 @@ impl Report<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn page(lines: &str, sample: Option<&str>) -> String {

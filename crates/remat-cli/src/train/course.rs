@@ -7,6 +7,8 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use remat::optim::LossScale;
 use remat::{Cpu, JitOptions, Jitted, Tensor, jit_with};
+use remat_cli::output::Output;
+use remat_cli::text::shell_word;
 
 use super::evaluate::HeldOut;
 use super::prepare::{Job, Planned};
@@ -84,15 +86,19 @@ impl<'a> Programs<'a> {
         state: State,
         planned: Option<&Planned>,
         mut folder: Run,
-        out: &mut impl Write,
+        out: &mut Output<impl Write>,
     ) -> Result<Ended> {
         let Job { config, step, sequences, context, batches, .. } = self.job;
         let (started, first) = (Instant::now(), state.step);
         let flops = planned.map(|planned| planned.useful_flops);
         let mut progress = Progress::new(config, sequences * context, flops, first);
         let stop = Stop::new()?;
+        let mut is_read = true;
         let each = |state: &State, loss: f32| {
             self.measure(state, loss, &mut progress, &mut folder, out)?;
+            if std::mem::replace(&mut is_read, !out.is_lost()) && out.is_lost() {
+                folder.unread(state.step)?;
+            }
             if is_due(config.sample_every, state.step, config.steps) && config.sample > 0 {
                 progress.beside(out, || {
                     let text = self.sample(&state.model, Some(state.step))?;
@@ -116,7 +122,7 @@ impl<'a> Programs<'a> {
             state.step == config.steps || !stop.is_asked(),
             "stopped after step {}, which is saved; resume with: remat train --resume {}",
             state.step,
-            folder.display()
+            shell_word(&folder)
         );
         let (steps, seconds) = (config.steps.saturating_sub(first), started.elapsed().as_secs_f64());
         Ok(Ended { state, folder, steps, seconds })

@@ -16,7 +16,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use remat_cli::output::Output;
 use remat_cli::table::thousands;
+use remat_cli::text::{printable, shell_word};
 
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure};
@@ -27,7 +29,6 @@ pub(crate) use step::Step;
 use crate::config::{Config, Flags, Setting};
 use crate::records::Report;
 use crate::run::Saved;
-use crate::sample::shown;
 use course::{Ended, Programs};
 use prepare::{Job, Planned, Resumed};
 
@@ -62,9 +63,8 @@ impl Args {
 /// Trains a model, saves it and reports on it.
 ///
 /// # Errors
-/// If the arguments, the environment or the text are not valid; if the run cannot be saved, or is interrupted; if the output cannot be
-/// written.
-pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+/// If the arguments, the environment or the text are not valid; if the run cannot be saved, or is interrupted.
+pub(crate) fn run(args: &Args, out: &mut Output<impl Write>) -> Result<()> {
     let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
     let config = args.config(saved.as_ref())?;
     if args.print_config {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 }
 
 /// As [`run`], for a configuration, and the folder of a resumed run.
-fn train(config: Config, resumed: Option<Resumed<'_>>, out: &mut impl Write) -> Result<()> {
+fn train(config: Config, resumed: Option<Resumed<'_>>, out: &mut Output<impl Write>) -> Result<()> {
     let job = Job::prepare(config, resumed)?;
     job.describe(out)?;
     let planned = job.plan(out)?;
@@ -97,7 +97,7 @@ fn finish(
     planned: Option<Planned>,
     out: &mut impl Write,
 ) -> Result<()> {
-    let (config, folder) = (&job.config, ended.folder.display());
+    let (config, folder) = (&job.config, shell_word(&ended.folder));
     writeln!(out, "held-out loss after training: {:.4}", programs.loss(&ended.state.model)?)?;
     let tokens = f64::from(ended.steps) * (job.sequences * job.context) as f64;
     let rate = thousands((tokens / ended.seconds.max(1e-9)) as usize);
@@ -105,15 +105,15 @@ fn finish(
     let mut sample = None;
     if config.sample > 0 {
         let text = programs.sample(&ended.state.model, None)?;
-        let prompt = shown(&job.tokenizer.decode(job.batches.prompt())?);
+        let prompt = printable(&job.tokenizer.decode(job.batches.prompt())?);
         writeln!(out, "\nthe model continues {prompt:?}:\n\n{text}")?;
         sample = Some(text);
     }
     let (parts, timeline) = planned.map_or_else(Default::default, |Planned { plan, .. }| (plan.parts(), plan.timeline));
-    let (title, model, config_text) = (folder.to_string(), job.model()?, config.to_toml()?);
+    let (title, model, config_text) = (ended.folder.display().to_string(), job.model()?, config.to_toml()?);
     let report = Report { title, model, config: config_text, parts, timeline, sample: sample.as_deref() };
     let page = report.write(&ended.folder)?;
-    writeln!(out, "\nsaved in {folder}, with charts in {}; to go on:", page.display())?;
+    writeln!(out, "\nsaved in {}, with charts in {}; to go on:", ended.folder.display(), page.display())?;
     writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
     writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
 use remat_cli::arguments;
+use remat_cli::command;
 use remat_cli::table::thousands;
 use remat_data::Tokenizer;
 
@@ -126,7 +127,7 @@ impl<'a> Job<'a> {
     pub(super) fn describe(&self, out: &mut impl Write) -> Result<()> {
         let Job { config, text, step, .. } = self;
         for note in text.notes.iter().chain(self.saved().into_iter().flat_map(|saved| &saved.notes)) {
-            writeln!(out, "note: {note}")?;
+            command::note(out, note)?;
         }
         self.note_changes(out)?;
         let (size, held_out) = (thousands(text.size()), thousands(self.batches.held_out()));
@@ -158,14 +159,14 @@ impl<'a> Job<'a> {
         if !saved.text.has_same_batches() {
             let message =
                 "an older version drew these batches differently; the resumed run matches neither version bit for bit";
-            writeln!(out, "note: {message}")?;
+            command::note(out, message)?;
         } else if saved.text != Fingerprint::of(&self.text) {
-            writeln!(out, "note: the text is not the one that the run began with, so that its batches differ")?;
+            command::note(out, "the text is not the one that the run began with, so that its batches differ")?;
         }
         let schedule = |config: &Config| (config.steps, config.learning_rate);
         if schedule(&saved.config) != schedule(&self.config) {
             let message = "steps or learning rate differ from the saved run: from here the new schedule applies, so losses match neither run";
-            writeln!(out, "note: {message}")?;
+            command::note(out, message)?;
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! `remat launch`.
 
+#[cfg(unix)]
+mod guard;
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -12,6 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use remat_cli::arguments::up_to;
 use remat_cli::command::Exit;
+use remat_cli::output::Output;
+
+#[cfg(unix)]
+pub(crate) use guard::{COMMAND as GUARD, run as guard};
 
 /// How long processes have to end on their own after they are asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -39,11 +46,11 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Starts the processes of a cluster, shows their output, and waits until all have ended.
+/// Starts the processes of a cluster, shows their output as long as somebody reads it, and waits until all have ended.
 ///
 /// # Errors
 /// If the command cannot be started; the exit code of the first process that fails.
-pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+pub(crate) fn run(args: &Args, out: &mut Output<impl Write>) -> Result<()> {
     let (sender, lines) = sync_channel(LINES);
     let processes = Processes::default();
     signals(&processes)?;
@@ -51,10 +58,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     drop(sender);
     match processes.wait(&lines, out)? {
         0 => Ok(()),
-        code => {
-            out.flush()?;
-            Err(Exit(code).into())
-        }
+        code => Err(Exit(code).into()),
     }
 }
 
@@ -78,6 +82,8 @@ struct Group {
     deadline: Option<Instant>,
     /// The exit code of the first failure.
     code: u8,
+    #[cfg(unix)]
+    guard: Option<guard::Guard>,
 }
 
 fn lock(group: &Mutex<Group>) -> MutexGuard<'_, Group> {
@@ -145,6 +151,10 @@ impl Processes {
     fn start(&self, args: &Args, lines: &SyncSender<Line>) -> Result<()> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let coordinator = free.context("no port is free")?.to_string();
+        #[cfg(unix)]
+        {
+            lock(&self.0).guard = Some(guard::Guard::start()?);
+        }
         for rank in 0..args.nodes {
             let mut group = lock(&self.0);
             // A signal has already arrived.
@@ -153,6 +163,10 @@ impl Processes {
             }
             let mut child = start(args, rank, &coordinator)?;
             let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+            #[cfg(unix)]
+            if let Some(guard) = &mut group.guard {
+                guard.started(child.id());
+            }
             group.children.push((child, None));
             drop(group);
             if let (Some(stdout), Some(stderr)) = (stdout, stderr) {
@@ -164,9 +178,9 @@ impl Processes {
     }
 
     /// Shows lines until all processes have ended. Returns the exit code of the first that failed.
-    fn wait(&self, lines: &Receiver<Line>, out: &mut impl Write) -> Result<u8> {
+    fn wait(&self, lines: &Receiver<Line>, out: &mut Output<impl Write>) -> Result<u8> {
         let width = lock(&self.0).children.len().saturating_sub(1).to_string().len();
-        let mut error = anstream::stderr();
+        let mut error = Output::new(anstream::stderr());
         // How long lines were waited for since all processes have ended; writing them may take any time.
         let mut waited = Duration::ZERO;
         loop {
@@ -215,6 +229,10 @@ impl Group {
             }
             *status = child.try_wait().context("a process cannot be waited for")?;
             let Some(ended) = *status else { continue };
+            #[cfg(unix)]
+            if let Some(guard) = &mut self.guard {
+                guard.ended(child.id());
+            }
             if !ended.success() && self.code == 0 {
                 let others = if self.children.iter().any(|(_, status)| status.is_none()) {
                     "; the others are ended"
