@@ -278,6 +278,16 @@ fn receive_piece(links: &mut Links, from: usize, data: &mut Data, range: Range<u
 /// Fails unless all nodes call this operation with these leaves. Then all of them fail, and nothing else has been sent. A node with an
 /// error instead of leaves sends the error.
 fn agree(node: &Node, member: &Member, links: &mut Links, operation: &str, leaves: Result<String>) -> Result<()> {
+    let agreed = agreement(node, member, links, operation, leaves);
+    if agreed.is_err() {
+        // The process may end with the error, and the others are to get the reason.
+        links.flush();
+    }
+    agreed
+}
+
+/// As [`agree`]; the reason may still be on its way to the other nodes.
+fn agreement(node: &Node, member: &Member, links: &mut Links, operation: &str, leaves: Result<String>) -> Result<()> {
     let encoded = leaves.and_then(|text| {
         let message = frame::encoded(&[operation.as_bytes(), text.as_bytes()]);
         message.map(|message| (message, text)).map_err(|cause| error(cause.to_string()))

@@ -51,12 +51,30 @@ pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>
     receive_up_to(MAX_FRAME, stream)
 }
 
-/// The fields of the first message of a connection, which is short, since the other side is not known yet.
+/// The fields of the first message of a connection, which is short and comes within this time, since the other side is not known yet. The
+/// timeout of later reads is not set.
 ///
 /// # Errors
-/// As [`receive`].
-pub(crate) fn receive_first(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
-    receive_up_to(MAX_FIRST, stream)
+/// As [`receive`]; if the whole message does not come in time.
+pub(crate) fn receive_first(stream: &TcpStream, within: Duration) -> io::Result<Option<Vec<Vec<u8>>>> {
+    receive_up_to(MAX_FIRST, &mut Until { stream, until: Instant::now() + within })
+}
+
+/// A connection that is read up to a time, however slowly the other side sends.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        (&mut &*self.stream).read(bytes)
+    }
 }
 
 fn receive_up_to(max: usize, stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
@@ -180,8 +198,31 @@ mod tests {
     #[test]
     fn first_messages_are_short() {
         let of = |len| encoded(&[&vec![0; len]]).unwrap();
-        assert!(receive_first(&mut &of(MAX_FIRST - 4)[..]).is_ok());
-        assert_eq!(receive_first(&mut &of(MAX_FIRST - 3)[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(receive_up_to(MAX_FIRST, &mut &of(MAX_FIRST - 4)[..]).is_ok());
+        let error = receive_up_to(MAX_FIRST, &mut &of(MAX_FIRST - 3)[..]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// The time is that of the whole message, not of each byte.
+    #[test]
+    fn first_messages_come_in_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let writing = std::thread::spawn(move || {
+            // Until the other side closes the connection.
+            for byte in encoded(&[&[7; 1000]]).unwrap() {
+                if slow.write_all(&[byte]).is_err() {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            false
+        });
+        let error = receive_first(&stream, Duration::from_millis(200)).unwrap_err();
+        assert!(is_timeout(&error), "{error}");
+        drop(stream);
+        assert!(writing.join().unwrap(), "the whole message was waited for");
     }
 
     #[test]

@@ -23,8 +23,15 @@ pub(crate) struct Links(Vec<Option<Link>>);
 pub(crate) struct Link {
     stream: Arc<TcpStream>,
     /// Both are there until it is dropped.
-    queue: Option<Sender<Arc<Vec<u8>>>>,
+    queue: Option<Sender<Queued>>,
     writing: Option<JoinHandle<()>>,
+}
+
+/// What the thread of a link does next.
+enum Queued {
+    Bytes(Arc<Vec<u8>>),
+    /// Tells that all before it is written.
+    Mark(Sender<()>),
 }
 
 impl Links {
@@ -67,6 +74,7 @@ impl Links {
             });
             *link = Some(connected.map_err(|cause| failed(other, cause))?);
         }
+        let (greeted, greetings) = channel();
         let first_missing = |links: &[Option<Link>]| (rank + 1..nodes).find(|&other| links[other].is_none());
         while let Some(missing) = first_missing(&links) {
             store.failure.check()?;
@@ -74,10 +82,10 @@ impl Links {
             if left.is_zero() {
                 return Err(failed(missing, io::ErrorKind::TimedOut.into()));
             }
-            if let Some((other, link)) = accepted(&listener, store, left).map_err(|cause| failed(missing, cause))?
-                && let Some(place) = links.get_mut(other).filter(|place| other > rank && place.is_none())
-            {
-                *place = Some(link);
+            greet(&listener, store, &greeted).map_err(|cause| failed(missing, cause))?;
+            let Ok((other, stream)) = greetings.recv_timeout(POLL) else { continue };
+            if let Some(place) = links.get_mut(other).filter(|place| other > rank && place.is_none()) {
+                *place = Some(Link::new(stream, other, &store.failure).map_err(|cause| failed(other, cause))?);
             }
         }
         Ok(Links(links))
@@ -90,6 +98,15 @@ impl Links {
     pub(crate) fn to(&mut self, rank: usize) -> Result<&mut Link> {
         let link = self.0.get_mut(rank).and_then(Option::as_mut);
         link.ok_or_else(|| Error::new(remat_ir::ErrorKind::Internal, "cluster", format!("there is no link to {rank}")))
+    }
+
+    /// Waits until all that was sent is written, or cannot be: a process that ends at once would take it along.
+    pub(crate) fn flush(&self) {
+        let marks = self.0.iter().flatten().filter_map(Link::mark);
+        for mark in marks.collect::<Vec<_>>() {
+            // An error is that of a lost connection, whose thread has ended.
+            let _ = mark.recv();
+        }
     }
 
     /// The ranks of the other nodes, in order.
@@ -108,31 +125,42 @@ fn key(rank: usize) -> Vec<u8> {
     format!("remat/links/{rank}").into_bytes()
 }
 
-/// The next connection, if it comes from a node of this cluster; others are closed. `None` if none comes for a while.
-fn accepted(listener: &TcpListener, store: &KeyValueStore, left: Duration) -> io::Result<Option<(usize, Link)>> {
+/// How long to wait for a node that connects, until the next look at the listener and at failures.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Accepts the connections that have come. Each is greeted in a thread of its own, so that one that is slow or silent, which may be a stranger,
+/// keeps no node from connecting. Those of nodes of this cluster are passed on with their ranks, others are closed.
+fn greet(listener: &TcpListener, store: &KeyValueStore, to: &Sender<(usize, TcpStream)>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let mut stream = match listener.accept() {
-        Ok((stream, _)) => stream,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            thread::sleep(Duration::from_millis(5));
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let (id, within, to) = (store.id.clone(), store.failure_timeout, to.clone());
+        let greeting = thread::Builder::new().name("remat-greeting".to_string());
+        greeting.spawn(move || {
+            if let Ok(Some(rank)) = greeted(&stream, &id, within) {
+                // All nodes may be connected by now.
+                let _ = to.send((rank, stream));
+            }
+        })?;
+    }
+}
+
+/// The rank that the other side of a connection gives; `None` if it is not a node of this cluster.
+fn greeted(stream: &TcpStream, id: &str, within: Duration) -> io::Result<Option<usize>> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    // A silent stranger must not keep nodes from connecting.
-    stream.set_read_timeout(Some(left.min(Duration::from_secs(2)).max(Duration::from_millis(1))))?;
-    let Ok(Some(hello)) = frame::receive_first(&mut stream) else { return Ok(None) };
-    let [protocol, b"link", id, rank] = &hello.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
-        return Ok(None);
-    };
-    let rank = std::str::from_utf8(rank).ok().and_then(|rank| rank.parse().ok());
-    let Some(rank) = rank.filter(|_| *protocol == PROTOCOL.as_bytes() && *id == store.id.as_bytes()) else {
-        return Ok(None);
-    };
+    let hello = frame::receive_first(stream, within)?.unwrap_or_default();
     stream.set_read_timeout(None)?;
-    Ok(Some((rank, Link::new(stream, rank, &store.failure)?)))
+    Ok(match &hello.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] {
+        [protocol, b"link", of, rank] if *protocol == PROTOCOL.as_bytes() && *of == id.as_bytes() => {
+            std::str::from_utf8(rank).ok().and_then(|rank| rank.parse().ok())
+        }
+        _ => None,
+    })
 }
 
 impl Link {
@@ -151,8 +179,15 @@ impl Link {
     /// # Errors
     /// If the connection is lost.
     pub(crate) fn send(&self, bytes: Arc<Vec<u8>>) -> io::Result<()> {
-        let sent = self.queue.as_ref().and_then(|queue| queue.send(bytes).ok());
+        let sent = self.queue.as_ref().and_then(|queue| queue.send(Queued::Bytes(bytes)).ok());
         sent.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// A receiver that gets a message when all that was sent before is written.
+    fn mark(&self) -> Option<Receiver<()>> {
+        let (written, mark) = channel();
+        self.queue.as_ref()?.send(Queued::Mark(written)).ok()?;
+        Some(mark)
     }
 
     /// Receives the next bytes from the other node.
@@ -189,10 +224,13 @@ impl Drop for Link {
 }
 
 /// Writes the data of the queue, until its sender is dropped or the connection is lost.
-fn write_all(mut stream: &TcpStream, queued: &Receiver<Arc<Vec<u8>>>) {
-    while let Ok(bytes) = queued.recv() {
-        if stream.write_all(&bytes).is_err() {
-            return;
+fn write_all(mut stream: &TcpStream, queued: &Receiver<Queued>) {
+    while let Ok(next) = queued.recv() {
+        match next {
+            Queued::Bytes(bytes) if stream.write_all(&bytes).is_err() => return,
+            Queued::Bytes(_) => {}
+            // Nobody may wait for it any more.
+            Queued::Mark(written) => drop(written.send(())),
         }
     }
     // The other node reads the data, and then the end of the stream. The connection may be closed already.
@@ -226,6 +264,73 @@ mod tests {
             drop(link);
             assert!(is_read.load(Ordering::SeqCst), "the link has not waited");
             assert!(reading.join().unwrap() == *sent);
+        });
+    }
+
+    /// A process that ends after it is not there to send the rest.
+    #[test]
+    fn a_flushed_link_has_written_all() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        let links = Links(vec![None, Some(Link::new(stream, 1, &Failure::default()).unwrap())]);
+        let is_read = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                is_read.store(true, Ordering::SeqCst);
+                (&other).read_exact(&mut vec![0; 1 << 26])
+            });
+            links.0[1].as_ref().unwrap().send(Arc::new(vec![7; 1 << 26])).unwrap();
+            links.flush();
+            assert!(is_read.load(Ordering::SeqCst), "more was written than the system buffers hold");
+            reading.join().unwrap().unwrap();
+        });
+        // One that is lost is not waited for.
+        drop(other);
+        links.0[1].as_ref().unwrap().send(Arc::new(vec![7; 1 << 26])).unwrap();
+        links.flush();
+    }
+
+    /// Strangers that send a byte now and then keep no node waiting.
+    #[test]
+    fn slow_connections_hold_nobody_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let store = KeyValueStore {
+            address,
+            id: "id".to_string(),
+            rank: 0,
+            nodes: 2,
+            failure_timeout: Duration::from_secs(60),
+            failure: Arc::default(),
+            idle: std::sync::Mutex::default(),
+        };
+        let is_over = AtomicBool::new(false);
+        let mut strangers = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // The beginning of a message of 100 bytes, and its first fields.
+                let bytes = [&[100, 0, 0, 0, 90, 0, 0, 0][..], &[0; 80]].concat();
+                for byte in bytes.iter().cycle().take_while(|_| !is_over.load(Ordering::SeqCst)) {
+                    for stranger in &mut strangers {
+                        // It may have been told to leave.
+                        let _ = stranger.write_all(&[*byte]);
+                    }
+                    thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let mut node = TcpStream::connect(address).unwrap();
+            frame::send(&mut node, &[PROTOCOL.as_bytes(), b"link", b"id", b"1"]).unwrap();
+            let (sender, greetings) = channel();
+            let (rank, _) = loop {
+                greet(&listener, &store, &sender).unwrap();
+                if let Ok(greeting) = greetings.recv_timeout(POLL) {
+                    break greeting;
+                }
+            };
+            assert_eq!(rank, 1);
+            is_over.store(true, Ordering::SeqCst);
         });
     }
 }

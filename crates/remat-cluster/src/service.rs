@@ -174,9 +174,9 @@ impl Shared {
     /// Serves a connection until it ends. Its first message gives its purpose.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(self.failure_timeout))?;
         stream.set_write_timeout(Some(self.failure_timeout))?;
-        let Some(hello) = frame::receive_first(&mut stream)? else { return Ok(()) };
+        let Some(hello) = frame::receive_first(&stream, self.failure_timeout)? else { return Ok(()) };
+        stream.set_read_timeout(Some(self.failure_timeout))?;
         let hello: Vec<String> = hello.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect();
         let hello: Vec<&str> = hello.iter().map(String::as_str).collect();
         match hello[..] {
