@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use remat_cli::command;
 use remat_cli::table::table;
+use remat_cli::text::{message, printable};
 use remat_xla::{AheadOptions, Platform, Plugin, PluginDescription, describe_plugin};
+use tempfile::NamedTempFile;
 
 /// Commands of `remat plugin`.
 #[derive(clap::Subcommand)]
@@ -34,17 +37,28 @@ pub(crate) struct Install {
 
 /// The libraries of CUDA that the plugin for GPUs loads when it runs a program.
 const LIBRARIES: [&str; 10] = [
-    "nvidia-cublas<14",
-    "nvidia-cuda-cupti<14",
-    "nvidia-cuda-nvrtc<14",
-    "nvidia-cuda-runtime<14",
-    "nvidia-cudnn-cu13",
-    "nvidia-cufft<13",
-    "nvidia-cusolver<13",
-    "nvidia-cusparse<13",
-    "nvidia-nccl-cu13",
-    "nvidia-nvjitlink<14",
+    "nvidia-cublas==13.10.0.20",
+    "nvidia-cuda-cupti==13.5.25",
+    "nvidia-cuda-nvrtc==13.5.37",
+    "nvidia-cuda-runtime==13.5.37",
+    "nvidia-cudnn-cu13==9.28.1.4",
+    "nvidia-cufft==12.5.0.14",
+    "nvidia-cusolver==12.4.1.2",
+    "nvidia-cusparse==12.9.4.2",
+    "nvidia-nccl-cu13==2.32.3",
+    "nvidia-nvjitlink==13.5.37",
 ];
+
+/// The hashes of all wheels that are installed, for each platform that has one.
+const HASHES: &str = include_str!("wheels.txt");
+
+/// The lines of [`HASHES`] for a wheel: its name and version, and the hashes of its files. `None` if it has none.
+fn hashes(wheel: &str) -> Option<String> {
+    let at = HASHES.lines().position(|line| line.split(' ').next() == Some(wheel))?;
+    let mut lines = HASHES.lines().skip(at);
+    let first = lines.next().into_iter();
+    Some(first.chain(lines.take_while(|line| line.starts_with(' '))).flat_map(|line| [line, "\n"]).collect())
+}
 
 fn platform(name: &str) -> Result<Platform, String> {
     Platform::named(name).map_err(|error| error.message().to_string())
@@ -75,16 +89,22 @@ fn install(args: &Install, out: &mut impl Write) -> Result<()> {
     let description = describe_plugin(args.platform, &AheadOptions::default())?;
     writeln!(out, "installed {} in {}", wheels.join(", "), folder.display())?;
     if !description.path.starts_with(&folder) {
-        writeln!(out, "note: {} is found before it, and used", description.path.display())?;
+        command::note(out, &format!("{} is found before it, and used", description.path.display()))?;
     }
     Ok(())
 }
 
-/// Installs wheels into a folder with pip, without their dependencies, which are Python code, or libraries that are listed here.
+/// Installs wheels into a folder with pip, without their dependencies, which are Python code, or libraries that are listed here. No file is
+/// used whose hash is not known, and Python is isolated from the current folder and the environment, where anybody's modules may be.
 fn pip(wheels: &[&str], folder: &Path) -> Result<()> {
-    let fixed = ["-m", "pip", "install", "--no-deps", "--upgrade", "--no-input", "--progress-bar", "off", "--target"];
+    let known: Option<String> = wheels.iter().map(|wheel| hashes(wheel)).collect();
+    let mut requirements = NamedTempFile::new().context("the list of wheels")?;
+    let known = known.context("a wheel has no known hash")?;
+    requirements.write_all(known.as_bytes()).context("the list of wheels")?;
+    let fixed = ["-I", "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--upgrade"];
     let mut pip = Process::new("python3");
-    pip.args(fixed).arg(folder).args(wheels).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+    pip.args(fixed).args(["--no-input", "--progress-bar", "off", "--target"]).arg(folder);
+    pip.arg("--requirement").arg(requirements.path()).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
     pip.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let command = || {
         let words = std::iter::once(pip.get_program()).chain(pip.get_args()).map(OsStr::to_string_lossy);
@@ -145,7 +165,8 @@ fn failure(errors: &str, command: &str, status: &str) -> String {
 /// A line about the download; in a terminal with the elapsed time.
 fn progress(wheels: &[&str]) -> ProgressBar {
     if !stderr().is_terminal() {
-        eprintln!("downloading {}", wheels.join(", "));
+        // If it cannot be told, the work goes on.
+        let _ = writeln!(stderr(), "downloading {}", wheels.join(", "));
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -179,7 +200,7 @@ fn list(out: &mut impl Write) -> Result<()> {
     }
     writeln!(out, "{}\n", table(&["plugin", "PJRT", "StableHLO", "runs here", "compiles ahead"], &rows))?;
     for note in notes {
-        writeln!(out, "{note}")?;
+        writeln!(out, "{}", message(&note))?;
     }
     Ok(())
 }
@@ -191,7 +212,7 @@ fn row(name: String, description: &PluginDescription) -> Vec<String> {
         Err(_) => "no".to_string(),
     };
     let ahead = if description.ahead.is_ok() { "yes" } else { "no" }.to_string();
-    vec![name, description.api.clone(), description.stablehlo.clone(), runs, ahead]
+    vec![name, printable(&description.api), printable(&description.stablehlo), runs, ahead]
 }
 
 /// The platform, and what the plugin cannot do here, with the reasons.
@@ -205,6 +226,22 @@ fn reasons(description: &PluginDescription) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_wheel_has_hashes() {
+        for wheel in Platform::ALL.iter().flat_map(|&platform| Plugin::wheels(platform)).chain(&LIBRARIES) {
+            let hashes = hashes(wheel).unwrap_or_else(|| panic!("{wheel}"));
+            let mut lines = hashes.lines();
+            assert_eq!(lines.next().unwrap(), format!("{wheel} \\"));
+            let files: Vec<&str> = lines.map(|line| line.trim().trim_end_matches(" \\")).collect();
+            let is_hash = |hash: &str| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let are_hashes = |file: &&str| file.strip_prefix("--hash=sha256:").is_some_and(is_hash);
+            assert!(!files.is_empty() && files.iter().all(are_hashes), "{hashes}");
+            // Of the last one no line is continued.
+            assert!(!hashes.trim_end().ends_with('\\'), "{hashes}");
+        }
+        assert_eq!(hashes("libtpu==0.0.50"), None);
+    }
 
     #[test]
     fn failures_of_pip_are_one_line() {

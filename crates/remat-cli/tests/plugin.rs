@@ -46,3 +46,26 @@ fn an_unknown_platform_is_a_usage_error() {
         "error: --libraries are those of CUDA; the plugin for CPUs needs none\n"
     );
 }
+
+/// Modules of the current folder, which may be anybody's, are not those of Python.
+#[cfg(unix)]
+#[test]
+fn no_code_of_the_current_folder_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = "import os; open(os.environ['FOUND'], 'w')\n";
+    for name in ["pip.py", "sitecustomize.py"] {
+        std::fs::write(folder.path().join(name), module).unwrap();
+    }
+    let found = folder.path().join("found");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder.path()).args(["plugin", "install", "cpu"]).env("FOUND", &found);
+    // Nothing is downloaded.
+    command.env("PYTHONPATH", folder.path()).env("PIP_NO_INDEX", "1").env("XDG_CACHE_HOME", folder.path());
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(!found.exists(), "{error}");
+    if error.contains("is not on the path") {
+        eprintln!("NOT TESTED with Python, which is not installed");
+    }
+}
