@@ -14,7 +14,7 @@ use remat_ir::{Jaxpr, Result};
 
 use crate::{
     algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, scan_residuals, sink,
-    slice_pushdown,
+    slice_pushdown, stacks,
 };
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
@@ -37,6 +37,11 @@ pub const CPU: &[Pass] = &[
         name: "algebra",
         why: "equations that return an operand bit for bit are dropped, and slices at known positions are plain ones",
         run: algebra::pass,
+    },
+    Pass {
+        name: "stacks",
+        why: "what an unrolled loop stacks exists once: parts are read where they are, and returned stacks are written in place",
+        run: stacks::pass,
     },
     Pass { name: "drop_unused", why: "equations whose results nothing reads are dropped", run: dce::drop_unused },
     Pass {
