@@ -33,6 +33,9 @@ struct Scan {
 /// Rows that are accumulated side by side, since each addition waits for the one before it in its row.
 const ROWS: usize = 8;
 
+/// Elements of each of these rows that are accumulated in turn.
+const STEPS: usize = 4;
+
 /// Columns that are accumulated side by side.
 const COLUMNS: usize = 256;
 
@@ -176,11 +179,27 @@ multiversion! {
         match (count, reverse) {
             (1, false) => rows[1..].iter_mut().for_each(|x| next(x, &mut sums[0])),
             (1, true) => rows[..n - 1].iter_mut().rev().for_each(|x| next(x, &mut sums[0])),
-            // A constant number of rows keeps their sums in registers.
+            // A constant number of rows keeps their sums in registers, and a constant number of elements is converted and stored at once.
             (ROWS, _) => {
-                for i in (1..n).map(at) {
+                let single = 1 + (n - 1) % STEPS;
+                for i in (1..single).map(at) {
                     for (row, sum) in sums.iter_mut().enumerate() {
                         next(&mut rows[row * n + i], sum);
+                    }
+                }
+                for step in (single..n).step_by(STEPS) {
+                    let start = if reverse { n - step - STEPS } else { step };
+                    for (row, sum) in sums.iter_mut().enumerate() {
+                        let elements = &mut rows[row * n + start..][..STEPS];
+                        let mut states: [A; STEPS] = std::array::from_fn(|i| A::of(elements[i]));
+                        for step in 0..STEPS {
+                            let state = &mut states[if reverse { STEPS - 1 - step } else { step }];
+                            *sum = combine(*sum, *state);
+                            *state = *sum;
+                        }
+                        for (x, state) in elements.iter_mut().zip(states) {
+                            *x = state.rounded();
+                        }
                     }
                 }
             }
