@@ -92,7 +92,8 @@ pub(crate) fn whole(from: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64
 pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
     let most = if tokenizer.fingerprint() == Tokenizer::bytes().fingerprint() { IN_MEMORY } else { MADE_EACH_TIME };
     let corpus = if from.size().map_err(plain)? > most {
-        let folder = token_folder()?.context("there is no home folder to keep the tokens of this text in")?;
+        let folder = token_folder()?
+            .context("there is no folder to keep the tokens of this text in: set XDG_CACHE_HOME, or HOME")?;
         Corpus::in_shards(from, tokenizer, folder)
     } else {
         Corpus::in_memory(from, tokenizer)

@@ -32,6 +32,7 @@ mod train;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -39,15 +40,22 @@ use remat_cli::output::Output;
 
 /// Train small language models, and see what every checkpoint policy costs.
 #[derive(Parser)]
-#[command(name = "remat", version)]
+#[command(name = "remat", version, after_help = CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// The exit codes of all commands, for their help.
+const CODES: &str = "Exit codes: 0 for success, 1 for an error, 2 for invalid arguments. A reader of the output that goes away is no error.";
+
 #[derive(Subcommand)]
 enum Command {
     /// Train a language model on text, show what each checkpoint policy saves, and save the run.
+    #[command(
+        after_help = "Exit codes: 0 if the run has done its steps, whether its output was read or not; 1 for an error, and for a run that was \
+                            stopped by Ctrl-C or SIGTERM, which is saved; 2 for invalid arguments."
+    )]
     Train(train::Args),
     /// Write text with a trained model.
     Generate(generate::Generate),
@@ -61,6 +69,10 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Command),
     /// Report the memory and the least time of a training step under each policy on an accelerator you do not have: compiled for it, not run.
+    #[command(
+        after_help = "Exit codes: 0 for a table with an answer, also if nothing fits; 1 for an error, and if no row has an answer; 2 for \
+                            invalid arguments; 130 and 143 after Ctrl-C and SIGTERM, with the rows that were done."
+    )]
     Fit(fit::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
@@ -69,6 +81,10 @@ enum Command {
     #[command(subcommand)]
     Cache(cache::Command),
     /// Run a command as the processes of a cluster on this machine: each gets its rank, and all end when one fails.
+    #[command(
+        after_help = "Exit codes: 0 if all processes end with 0; that of the first process that fails, or 128 and its signal; 1 for an \
+                            error; 2 for invalid arguments; 128 and the signal after Ctrl-C, SIGTERM and SIGHUP, which are passed on."
+    )]
     Launch(launch::Args),
     /// End the processes of `launch` if it is killed, which starts this
     #[cfg(unix)]
@@ -76,10 +92,26 @@ enum Command {
     LaunchGuard,
 }
 
+/// The stack of a command, in bytes, whatever the limit of the first thread, which has a mebibyte on some systems: a training step is traced
+/// with functions inside functions.
+const STACK: usize = 16 << 20;
+
 fn main() -> ExitCode {
     // A copy of the command that compiles ahead of time for another does that and ends here.
     remat_xla::serve_ahead();
-    remat_cli::command::run(|cli: &Cli| run(&cli.command))
+    // A file that would be larger than the limit of the process is an error, not its end.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
+    let command = thread::Builder::new().name("main".to_string()).stack_size(STACK);
+    match command.spawn(|| remat_cli::command::run(|cli: &Cli| run(&cli.command))).map(thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        // The panic is told already.
+        Ok(Err(_)) => ExitCode::from(101),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: cannot start a thread: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn run(command: &Command) -> Result<()> {

@@ -12,6 +12,15 @@ pub fn now() -> Option<usize> {
     read("VmRSS:")
 }
 
+/// The bytes of files, such as its code, that the process has in memory now; `None` if the system does not report them.
+///
+/// ```
+/// assert!(remat_cli::resident::files() <= remat_cli::resident::now());
+/// ```
+pub fn files() -> Option<usize> {
+    read("RssFile:")
+}
+
 /// The most resident bytes since the start or since [`reset_peak`]; `None` if the system does not report them.
 pub fn peak() -> Option<usize> {
     read("VmHWM:")

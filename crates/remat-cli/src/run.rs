@@ -274,6 +274,11 @@ impl Run {
 
     fn open(folder: PathBuf, of: RunOf, step: u32) -> Result<Run> {
         let options = CheckpointOptions { background: of.saves_in_background, ..CheckpointOptions::default() };
+        // A pipe would be waited for.
+        let is_odd = |name: &&str| fs::metadata(folder.join(name)).is_ok_and(|kind| !kind.is_file());
+        if let Some(name) = [CONFIG, METRICS, TOKENIZER, TOKENIZER_CONFIG].into_iter().find(is_odd) {
+            bail!("`{}` is not a file", folder.join(name).display());
+        }
         let checkpoints = Checkpoints::open_with(&options, &folder)?;
         let measurements = Measurements::open(&folder, step)?;
         let written = folder.join(CONFIG);
@@ -346,6 +351,12 @@ impl Run {
             let last = self.last_checkpoint();
             bail!("{}: {}. {last}", error.operation(), error.message());
         }
+        if self.checkpoints.folder() != self.folder {
+            self.folder = self.checkpoints.folder().to_path_buf();
+            let note = format!("the folder of the run was moved; it goes on in `{}`", self.folder.display());
+            // The run goes on without it, as without its output.
+            let _ = command::note(&mut std::io::stderr(), &note);
+        }
         self.saved = Some(state.step);
         Ok(())
     }
@@ -356,7 +367,10 @@ impl Run {
     /// If the last save fails.
     pub(crate) fn finish(mut self) -> Result<PathBuf> {
         self.measurements.flush()?;
-        self.checkpoints.finish()?;
+        if let Err(error) = self.checkpoints.wait() {
+            let last = self.last_checkpoint();
+            bail!("{}: {}. {last}", error.operation(), error.message());
+        }
         Ok(self.folder)
     }
 }

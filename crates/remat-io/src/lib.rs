@@ -27,7 +27,7 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. `failure`, `element`, `name`: errors of files, elements as bytes, names of tensors
+//! 1. `failure`, `open`, `element`, `name`: errors of files, files that may come from anywhere, elements as bytes, names of tensors
 //! 2. `atomic`, `header`: files that appear complete, the header of safetensors
 //! 3. `safetensors`: writing and reading trees
 //! 4. `checkpoint`, [`huggingface`]: folders of the state of training, and of models of Hugging Face
@@ -42,6 +42,7 @@ mod failure;
 mod header;
 pub mod huggingface;
 mod name;
+mod open;
 mod safetensors;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};

@@ -389,8 +389,12 @@ fn errors_in_the_background_come_with_the_next_save() {
     assert_eq!(latest(&path).0, Some(3));
     let mut checkpoints = Checkpoints::open_with(&CheckpointOptions::default(), run(&[1]).1).unwrap();
     // The folder of that run is gone.
-    checkpoints.save(snapshot(2)).unwrap();
-    assert!(checkpoints.finish().unwrap_err().message().starts_with("cannot write "));
+    assert!(message(checkpoints.save(snapshot(2)), &path).contains("is no longer the folder that was opened"));
+    let (_folder, path) = run(&[1]);
+    let mut checkpoints = Checkpoints::open(&path).unwrap();
+    fs::write(path.join(".step-000004.partial"), "").unwrap();
+    checkpoints.save(snapshot(4)).unwrap();
+    assert!(checkpoints.finish().unwrap_err().message().starts_with("cannot remove "));
 }
 
 /// What a process of the test below does; nothing in an ordinary run.
@@ -492,4 +496,46 @@ fn snapshots_share_what_the_host_has() {
     assert_eq!(next.to_vec::<f32>().unwrap()[0], 1.0);
     let again = Checkpoint::latest(&path).unwrap().checkpoint.unwrap().tree("x", &x).unwrap();
     assert_eq!(bits(&again), bits(&x));
+}
+
+/// Another run may begin under the old name of a folder.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_is_moved_is_followed() {
+    let (at, path) = run(&[]);
+    let mut first = Checkpoints::open_with(&NOW, &path).unwrap();
+    first.save(snapshot(1)).unwrap();
+    let moved = at.path().join("moved");
+    fs::rename(&path, &moved).unwrap();
+    let mut second = Checkpoints::open_with(&NOW, &path).unwrap();
+    second.save(snapshot(7)).unwrap();
+    first.save(snapshot(2)).unwrap();
+    assert_eq!(first.folder(), moved);
+    assert_eq!(names(&moved), ["step-000001", "step-000002"]);
+    assert_eq!(names(&path), ["step-000007"]);
+    // One that is deleted does not come back without a lock.
+    fs::remove_dir_all(&moved).unwrap();
+    let error = first.save(snapshot(3)).unwrap_err();
+    let expected = "is no longer the folder that was opened: it was deleted or moved";
+    assert_eq!(error.message(), format!("`{}` {expected}", moved.display()));
+    assert!(!moved.exists());
+}
+
+/// A downloaded folder may have anything under this name.
+#[cfg(unix)]
+#[test]
+fn only_a_file_is_locked() {
+    let (at, path) = run(&[1]);
+    let lock = path.join(".lock");
+    let victim = at.path().join("victim");
+    let message = || Checkpoints::open(&path).err().unwrap().message().to_string();
+    let expected = format!("`{}` is not a file", lock.display());
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink(&victim, &lock).unwrap();
+    assert_eq!(message(), expected);
+    assert!(!victim.exists());
+    fs::remove_file(&lock).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&lock).status().unwrap().success());
+    assert_eq!(message(), expected);
+    assert!(Checkpoint::latest(&path).unwrap().checkpoint.is_some());
 }

@@ -266,6 +266,19 @@ fn configurations_that_are_not_supported() {
         gpt2("n_layer", json!(1)).split(": ").next().unwrap(),
         "`DIR/model.safetensors` has 12 tensors that the tree does not"
     );
+    // No size of a file makes memory be reserved that its weights do not take.
+    for (field, most) in [("n_layer", 10_000), ("n_embd", 1 << 20), ("n_head", 1 << 20), ("n_inner", 1 << 24)] {
+        for size in [1 << 31, 1_000_000_000_000_u64, u64::MAX] {
+            let expected = format!("{file} has `{field}`: {size}; at most {most} is supported");
+            assert_eq!(gpt2(field, json!(size)), expected);
+        }
+    }
+    for field in ["num_hidden_layers", "vocab_size", "max_position_embeddings", "num_key_value_heads", "head_dim"] {
+        assert!(llama(field, json!(1_u64 << 31)).contains("`: 2147483648; at most "), "{field}");
+    }
+    let layers = "describes a model of 9999 layers, and there are ";
+    assert!(gpt2("n_layer", json!(9999)).starts_with(&format!("{file} {layers}")));
+    assert!(llama("num_hidden_layers", json!(9999)).starts_with(&format!("{file} {layers}")));
     let yarn = llama("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0}));
     assert_eq!(yarn, format!("{file} has rotary positions of type `yarn`; supported are default, linear, llama3"));
     let factor = llama("rope_scaling", json!({"rope_type": "linear"}));

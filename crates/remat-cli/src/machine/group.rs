@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Memory {
     /// The most bytes that its processes may use.
     pub(super) limit: usize,
-    /// The bytes that they use, without cached files that are not in use.
+    /// The bytes that they use, without cached files, which are evicted when memory is short.
     pub(super) used: usize,
 }
 
@@ -16,13 +16,16 @@ pub(super) struct Memory {
 struct Names {
     limit: &'static str,
     used: &'static str,
-    /// The line of `memory.stat` with the bytes of cached files that are evicted first.
-    files: &'static str,
+    /// The lines of `memory.stat` with the bytes of cached files.
+    files: [&'static str; 2],
 }
 
-const FIRST: Names =
-    Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", files: "total_inactive_file " };
-const SECOND: Names = Names { limit: "memory.max", used: "memory.current", files: "inactive_file " };
+const FIRST: Names = Names {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    files: ["total_inactive_file ", "total_active_file "],
+};
+const SECOND: Names = Names { limit: "memory.max", used: "memory.current", files: ["inactive_file ", "active_file "] };
 
 /// The groups that limit the memory of this process, from its own to the outermost visible one; `root` is the root of the file system.
 pub(super) fn of_this_process(root: &Path) -> Vec<Memory> {
@@ -53,7 +56,8 @@ impl Names {
         let limit = number(&text(self.limit)?)?;
         let used = text(self.used).and_then(|text| number(&text)).unwrap_or(0);
         let stat = text("memory.stat").unwrap_or_default();
-        let files = stat.lines().find_map(|line| number(line.strip_prefix(self.files)?)).unwrap_or(0);
+        let bytes = |line: &str| self.files.iter().find_map(|name| number(line.strip_prefix(name)?));
+        let files: usize = stat.lines().filter_map(bytes).sum();
         Some(Memory { limit, used: used.saturating_sub(files) })
     }
 }
@@ -78,7 +82,7 @@ mod tests {
             ("proc/self/cgroup", "0::/jobs/7\n"),
             ("sys/fs/cgroup/jobs/7/memory.max", "8000\n"),
             ("sys/fs/cgroup/jobs/7/memory.current", "3000\n"),
-            ("sys/fs/cgroup/jobs/7/memory.stat", "anon 1\nactive_file 9\ninactive_file 1000\n"),
+            ("sys/fs/cgroup/jobs/7/memory.stat", "anon 1\nactive_file 300\ninactive_file 700\n"),
             ("sys/fs/cgroup/jobs/memory.max", "6000\n"),
             ("sys/fs/cgroup/memory.max", "max\n"),
         ];

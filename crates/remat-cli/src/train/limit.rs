@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use remat::report::readable_bytes;
-use remat_cli::resident;
 use remat_cli::table::table;
 
 use super::plan::{Plan, Subject};
@@ -15,7 +14,7 @@ use crate::policy::LISTED;
 /// A memory limit.
 pub(super) struct Limit {
     bytes: usize,
-    /// The bytes that the process takes already, if the limit applies to the process.
+    /// The bytes that the process takes beside programs and their values, and others under the same limit. A limit of programs has none.
     beside: usize,
     /// The name of the limit.
     name: &'static str,
@@ -25,16 +24,13 @@ impl Limit {
     /// The limit of the configuration, or else of the environment, or else the memory of the machine.
     pub(super) fn of(config: &Config) -> Option<Limit> {
         if let Some(bytes) = config.limit() {
-            return Some(Limit { bytes, beside: resident::now().unwrap_or(0), name: "the memory limit" });
+            return Some(Limit { bytes, beside: machine::of_process(), name: "the memory limit" });
         }
         let set = std::env::var("REMAT_MEMORY_LIMIT").ok().and_then(|text| remat::ir::parse_bytes(&text));
         let set = set.map(|bytes| Limit { bytes, beside: 0, name: "REMAT_MEMORY_LIMIT" });
         set.or_else(|| {
-            machine::memory().map(|bytes| Limit {
-                bytes,
-                beside: 0,
-                name: "the memory of this machine or its control group",
-            })
+            let machine::Bound { bytes, beside } = machine::bound()?;
+            Some(Limit { bytes, beside, name: "the memory of this machine or its control group" })
         })
     }
 
@@ -64,7 +60,8 @@ impl Limit {
             readable_bytes(self.bytes)
         );
         if self.beside > 0 {
-            let _ = write!(text, " ({} of it are the process itself)", readable_bytes(self.beside));
+            let _ =
+                write!(text, " ({} of it are beside the programs, as the process itself)", readable_bytes(self.beside));
         }
         let fitting = changes.iter().filter(|change| self.fits(change.total));
         let cost = |change: &&Change| (!change.keeps_results, change.more_operations, change.total);

@@ -15,7 +15,7 @@ mod stop;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use remat_cli::output::Output;
 use remat_cli::table::thousands;
 use remat_cli::text::{printable, shell_word};
@@ -67,6 +67,9 @@ impl Args {
 pub(crate) fn run(args: &Args, out: &mut Output<impl Write>) -> Result<()> {
     let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
     let config = args.config(saved.as_ref())?;
+    if let Some(done) = saved.as_ref().map(|saved| saved.step).filter(|&done| done > config.steps) {
+        bail!("the run has done {done} steps, and cannot go on to step {}: --steps counts them too", config.steps);
+    }
     if args.print_config {
         return Ok(write!(out, "{}", config.to_toml()?)?);
     }

@@ -119,7 +119,13 @@ impl Source {
                 let message = format!("there is no file or folder `{}`", path.display());
                 return Err(Error::new(ErrorKind::Io, READ, message));
             }
-            data => data.map_err(|error| cannot(READ, "read", path, &error))?.is_dir(),
+            data => {
+                let data = data.map_err(|error| cannot(READ, "read", path, &error))?;
+                if is_device(&data) {
+                    return Err(wrong(READ, path, "is a device, and may have no end"));
+                }
+                data.is_dir()
+            }
         };
         let Below { files, tables, notes } = if is_folder {
             files::below(path, column.is_some()).map_err(|error| cannot(READ, "read", path, &error))?
@@ -285,6 +291,20 @@ fn open(path: &Path, column: &str) -> Result<Pieces> {
             return Err(wrong(READ, path, message));
         }
     })
+}
+
+/// Whether a path is a device, such as `/dev/zero`. A pipe ends when its writer does.
+fn is_device(data: &fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        data.file_type().is_char_device() || data.file_type().is_block_device()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = data;
+        false
+    }
 }
 
 fn metadata(file: &Path) -> Result<fs::Metadata> {

@@ -16,7 +16,7 @@ use crate::failure::{cannot, wrong};
 const ENDS: [&str; 4] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"];
 
 /// The file next to a tokenizer that defines its special tokens.
-const CONFIG: &str = "tokenizer_config.json";
+pub(super) const CONFIG: &str = "tokenizer_config.json";
 
 /// A tokenizer, the number of its tokens, and the one that it puts before each text.
 #[derive(Debug)]

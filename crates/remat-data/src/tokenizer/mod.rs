@@ -12,9 +12,7 @@ use twox_hash::XxHash3_64;
 
 pub use decoder::Decoder;
 
-use crate::failure::invalid;
-#[cfg(not(feature = "tokenizers"))]
-use crate::failure::wrong;
+use crate::failure::{invalid, wrong};
 
 /// The operation that errors name.
 const TOKENIZER: &str = "Tokenizer";
@@ -85,6 +83,13 @@ impl Tokenizer {
 
     #[cfg(feature = "tokenizers")]
     fn open_file(path: &Path) -> Result<Tokenizer> {
+        // A pipe would be waited for, and a device may have no end.
+        let is_odd = |path: &Path| std::fs::metadata(path).is_ok_and(|kind| !kind.is_file());
+        if let Some(odd) =
+            [path.to_path_buf(), path.with_file_name(huggingface::CONFIG)].iter().find(|path| is_odd(path))
+        {
+            return Err(wrong(TOKENIZER, odd, "is not a file"));
+        }
         let (model, end, fingerprint) = huggingface::open(path)?;
         Ok(Tokenizer { kind: Kind::HuggingFace(std::sync::Arc::new(model)), end, fingerprint })
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::failure::{cannot, wrong};
+use crate::open;
 
 /// The name of the file.
 pub(super) const FILE: &str = "state.json";
@@ -79,7 +80,7 @@ impl Manifest {
             format: u32,
         }
         let path = folder.join(FILE);
-        let text = fs::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
+        let text = open::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
         let damaged = |error: serde_json::Error| wrong(operation, &path, format!("is damaged: {error}"));
         let Version { format } = serde_json::from_slice(&text).map_err(damaged)?;
         if format > FORMAT {
@@ -202,7 +203,7 @@ impl Sum {
     /// If it has another length, or cannot be opened.
     fn open(self, operation: &str, path: &Path) -> Result<fs::File> {
         let failed = |error: &io::Error| cannot(operation, "read", path, error);
-        let file = fs::File::open(path).map_err(|error| failed(&error))?;
+        let file = open::open(path).map_err(|error| failed(&error))?;
         let len = file.metadata().map_err(|error| failed(&error))?.len();
         if len == self.bytes {
             Ok(file)

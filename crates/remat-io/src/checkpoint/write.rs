@@ -10,6 +10,7 @@ use remat::{Error, ErrorKind, Result};
 
 use super::{Snapshot, folder};
 use crate::failure::{cannot, wrong};
+use crate::open;
 
 /// The options of [`Checkpoints::open_with`].
 ///
@@ -75,7 +76,7 @@ pub struct Checkpoints {
     options: CheckpointOptions,
     writing: Option<JoinHandle<Result<()>>>,
     /// Locked while this is open; a kill of the process unlocks it.
-    _lock: File,
+    lock: File,
 }
 
 impl Checkpoints {
@@ -100,7 +101,7 @@ impl Checkpoints {
             fs::create_dir_all(folder).map_err(|error| cannot(OPEN, "make", folder, &error))?;
             let lock = lock(folder)?;
             folder::recover(OPEN, folder)?;
-            Ok(Checkpoints { folder: folder.to_path_buf(), options: *options, writing: None, _lock: lock })
+            Ok(Checkpoints { folder: folder.to_path_buf(), options: *options, writing: None, lock })
         };
         open().map_err(|error: Error| error.at(loc))
     }
@@ -108,17 +109,19 @@ impl Checkpoints {
     /// Writes a snapshot. In the background this returns at once, but first waits until the previous snapshot is written, so that at most
     /// one is held.
     ///
+    /// If the folder was moved since, the snapshot is written where it is now, if the system tells (Linux does).
+    ///
     /// Replaces a checkpoint of the same step. When a run goes back, checkpoints of later steps are renamed once this one is complete:
     /// `step-000300` to `step-000300.old`. These are neither read nor counted, and are removed when step 300 is saved again. Remove them by
     /// hand if the disk is short.
     ///
     /// # Errors
     /// In the background: the error of the previous snapshot, and this one is not written; call again to continue. Otherwise its own error.
-    /// It names the file and the tensor; earlier checkpoints are unchanged.
+    /// It names the file and the tensor; earlier checkpoints are unchanged. If the folder was deleted, or is not the one that was opened.
     #[track_caller]
     pub fn save(&mut self, snapshot: Snapshot) -> Result<()> {
         let loc = remat::layer::location();
-        self.join().map_err(|error| error.at(loc))?;
+        self.join().and_then(|()| self.follow()).map_err(|error| error.at(loc))?;
         let (folder, keep) = (self.folder.clone(), self.options.keep);
         if !self.options.background {
             return folder::write(&folder, snapshot, keep).map_err(|error| error.at(loc));
@@ -127,6 +130,25 @@ impl Checkpoints {
         let thread = thread::Builder::new().name("remat-checkpoint".into()).spawn(write);
         let failed = |error| cannot(SAVE, "start a thread that writes to", &self.folder, &error).at(loc);
         self.writing = Some(thread.map_err(failed)?);
+        Ok(())
+    }
+
+    /// The folder: the one that was opened, or where it was when the last snapshot was written.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Goes on where the folder that is locked is now: another run may have begun under its old name.
+    ///
+    /// # Errors
+    /// If it was deleted, or the system does not tell where it is.
+    fn follow(&mut self) -> Result<()> {
+        if is_locked_by(&self.lock, &self.folder) {
+            return Ok(());
+        }
+        let moved = folder_of(&self.lock).filter(|folder| is_locked_by(&self.lock, folder));
+        let gone = || wrong(SAVE, &self.folder, "is no longer the folder that was opened: it was deleted or moved");
+        self.folder = moved.ok_or_else(gone)?;
         Ok(())
     }
 
@@ -187,6 +209,10 @@ const LOCKS: (u32, Duration) = (5, Duration::from_millis(20));
 /// The lock of a folder.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
+    // A link would make a file elsewhere, and a pipe would be waited for.
+    if fs::symlink_metadata(&path).is_ok_and(|kind| !kind.is_file()) {
+        return Err(wrong(OPEN, &path, "is not a file"));
+    }
     let failed = |error: &io::Error| cannot(OPEN, "lock", &path, error);
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).open(&path).map_err(|error| failed(&error))?;
@@ -208,10 +234,39 @@ fn lock(folder: &Path) -> Result<File> {
     }
 }
 
+/// Whether the lock of a folder is this file.
+#[cfg(unix)]
+fn is_locked_by(lock: &File, folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (held, there) = (lock.metadata(), fs::metadata(folder.join(LOCK)));
+    held.is_ok_and(|held| there.is_ok_and(|there| (held.dev(), held.ino()) == (there.dev(), there.ino())))
+}
+
+/// Other systems do not move or delete a folder with an open file.
+#[cfg(not(unix))]
+fn is_locked_by(_: &File, _: &Path) -> bool {
+    true
+}
+
+/// The folder in which an open file is now, if the system tells.
+fn folder_of(file: &File) -> Option<PathBuf> {
+    #[cfg(target_os = "linux")]
+    {
+        let number = std::os::fd::AsRawFd::as_raw_fd(file);
+        let path = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+        path.parent().map(Path::to_path_buf)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        None
+    }
+}
+
 /// Prevents processes from starting to write to a folder while the result is held; `None` if a process is writing.
 pub(super) fn lock_to_read(folder: &Path) -> Option<Option<File>> {
     // If no process has written there, or this user may not lock, there is nothing to lock.
-    let Ok(file) = File::open(folder.join(LOCK)) else { return Some(None) };
+    let Ok(file) = open::open(&folder.join(LOCK)) else { return Some(None) };
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => None,
         Ok(()) | Err(TryLockError::Error(_)) => Some(Some(file)),

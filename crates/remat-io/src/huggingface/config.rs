@@ -1,6 +1,5 @@
 //! Reads and writes `config.json`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use remat::{DType, Error, Result};
@@ -8,9 +7,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::failure::{cannot, wrong};
+use crate::open;
 
 /// The name of the file.
 pub(super) const FILE: &str = "config.json";
+
+/// The most layers of a model.
+pub(super) const LAYERS: usize = 10_000;
+
+/// The most features of a token, and heads.
+pub(super) const WIDTH: usize = 1 << 20;
+
+/// The most hidden features of an MLP, tokens of a vocabulary, and positions.
+pub(super) const WIDE: usize = 1 << 24;
 
 /// The fields of a configuration, or of a part of it.
 pub(super) struct Fields {
@@ -26,7 +35,7 @@ impl Fields {
     /// If it cannot be read or is not a JSON object.
     pub(super) fn read(operation: &'static str, folder: &Path) -> Result<Fields> {
         let path = folder.join(FILE);
-        let text = fs::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
+        let text = open::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
         Fields::parse(operation, &path, &text)
     }
 
@@ -64,6 +73,28 @@ impl Fields {
     /// If it has another type.
     pub(super) fn or<T: DeserializeOwned>(&self, name: &str, default: T) -> Result<T> {
         Ok(self.get(name)?.unwrap_or(default))
+    }
+
+    /// A size, up to the largest that any model of its kind has, since memory is reserved by it; the default of `transformers` if it is
+    /// missing.
+    ///
+    /// # Errors
+    /// If it has another type, or is larger.
+    pub(super) fn size(&self, name: &str, default: usize, most: usize) -> Result<usize> {
+        Ok(self.optional_size(name, most)?.unwrap_or(default))
+    }
+
+    /// As [`Fields::size`]; `None` if it is missing or null.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn optional_size(&self, name: &str, most: usize) -> Result<Option<usize>> {
+        match self.fields.get(name).and_then(Value::as_u64) {
+            Some(size) if size > most as u64 => {
+                Err(self.wrong(&format!("has `{name}`: {size}; at most {most} is supported")))
+            }
+            _ => self.get(name),
+        }
     }
 
     /// A field that may be null, or the default of `transformers` if it is missing.

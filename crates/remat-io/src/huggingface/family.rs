@@ -42,6 +42,10 @@ pub trait Model: Tree + Clone {
     #[doc(hidden)]
     fn init(config: &Self::Config, dtype: DType) -> Self;
 
+    /// The number of its blocks.
+    #[doc(hidden)]
+    fn layers(config: &Self::Config) -> usize;
+
     /// Whether the head is tied to the token embedding.
     #[doc(hidden)]
     fn is_tied(config: &Self::Config) -> bool;

@@ -4,7 +4,7 @@ use remat::nn::{Gpt2, Gpt2Config};
 use remat::{DType, Result, random};
 use serde_json::{Map, Value, json};
 
-use super::config::{Fields, tokens_json};
+use super::config::{Fields, LAYERS, WIDE, WIDTH, tokens_json};
 use super::family::{Family, Model};
 
 impl Model for Gpt2 {
@@ -36,6 +36,10 @@ impl Model for Gpt2 {
         Gpt2::init(random::key(0), config, dtype)
     }
 
+    fn layers(config: &Gpt2Config) -> usize {
+        config.n_layer
+    }
+
     fn is_tied(config: &Gpt2Config) -> bool {
         config.tie_word_embeddings
     }
@@ -52,12 +56,12 @@ impl Model for Gpt2 {
         fields.expect("add_cross_attention", &[json!(false)])?;
         let default = Gpt2Config::default();
         Ok(Gpt2Config {
-            vocab_size: fields.or("vocab_size", default.vocab_size)?,
-            n_positions: fields.or("n_positions", default.n_positions)?,
-            n_embd: fields.or("n_embd", default.n_embd)?,
-            n_layer: fields.or("n_layer", default.n_layer)?,
-            n_head: fields.or("n_head", default.n_head)?,
-            n_inner: fields.get("n_inner")?,
+            vocab_size: fields.size("vocab_size", default.vocab_size, WIDE)?,
+            n_positions: fields.size("n_positions", default.n_positions, WIDE)?,
+            n_embd: fields.size("n_embd", default.n_embd, WIDTH)?,
+            n_layer: fields.size("n_layer", default.n_layer, LAYERS)?,
+            n_head: fields.size("n_head", default.n_head, WIDTH)?,
+            n_inner: fields.optional_size("n_inner", WIDE)?,
             layer_norm_epsilon: fields.or("layer_norm_epsilon", default.layer_norm_epsilon)?,
             initializer_range: fields.or("initializer_range", default.initializer_range)?,
             tie_word_embeddings: fields.or("tie_word_embeddings", default.tie_word_embeddings)?,

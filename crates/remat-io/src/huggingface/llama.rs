@@ -4,7 +4,7 @@ use remat::nn::{Llama, LlamaConfig, RopeScaling};
 use remat::{DType, Result, random};
 use serde_json::{Map, Value, json};
 
-use super::config::{Fields, tokens_json};
+use super::config::{Fields, LAYERS, WIDE, WIDTH, tokens_json};
 use super::family::{Family, Model};
 
 impl Model for Llama {
@@ -38,6 +38,10 @@ impl Model for Llama {
         Llama::init(random::key(0), config, dtype)
     }
 
+    fn layers(config: &LlamaConfig) -> usize {
+        config.num_hidden_layers
+    }
+
     fn is_tied(config: &LlamaConfig) -> bool {
         config.tie_word_embeddings
     }
@@ -50,7 +54,7 @@ impl Model for Llama {
     fn read_config(fields: &Fields) -> Result<LlamaConfig> {
         fields.expect("hidden_act", &[json!("silu"), json!("swish")])?;
         let default = LlamaConfig::default();
-        let max_position_embeddings = fields.or("max_position_embeddings", default.max_position_embeddings)?;
+        let max_position_embeddings = fields.size("max_position_embeddings", default.max_position_embeddings, WIDE)?;
         // Up to version 4 of `transformers` the base is next to the scaling, since then inside it.
         let rope = match fields.part("rope_parameters")? {
             Some(rope) => Some(rope),
@@ -59,13 +63,13 @@ impl Model for Llama {
         let inner = rope.as_ref().map_or(Ok(None), |rope| rope.get("rope_theta"))?;
         let rope_scaling = rope.map_or(Ok(RopeScaling::None), |rope| scaling(&rope, max_position_embeddings))?;
         Ok(LlamaConfig {
-            vocab_size: fields.or("vocab_size", default.vocab_size)?,
-            hidden_size: fields.or("hidden_size", default.hidden_size)?,
-            intermediate_size: fields.or("intermediate_size", default.intermediate_size)?,
-            num_hidden_layers: fields.or("num_hidden_layers", default.num_hidden_layers)?,
-            num_attention_heads: fields.or("num_attention_heads", default.num_attention_heads)?,
-            num_key_value_heads: fields.get("num_key_value_heads")?,
-            head_dim: fields.get("head_dim")?,
+            vocab_size: fields.size("vocab_size", default.vocab_size, WIDE)?,
+            hidden_size: fields.size("hidden_size", default.hidden_size, WIDTH)?,
+            intermediate_size: fields.size("intermediate_size", default.intermediate_size, WIDE)?,
+            num_hidden_layers: fields.size("num_hidden_layers", default.num_hidden_layers, LAYERS)?,
+            num_attention_heads: fields.size("num_attention_heads", default.num_attention_heads, WIDTH)?,
+            num_key_value_heads: fields.optional_size("num_key_value_heads", WIDTH)?,
+            head_dim: fields.optional_size("head_dim", WIDTH)?,
             max_position_embeddings,
             rms_norm_eps: fields.or("rms_norm_eps", default.rms_norm_eps)?,
             rope_theta: inner.map_or_else(|| fields.or("rope_theta", default.rope_theta), Ok)?,

@@ -120,6 +120,12 @@ pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Re
     let load = || {
         let config = read_config::<M>(LOAD, folder)?;
         let file = SafeTensors::opened(&weights(folder)?)?;
+        // The model is made before its weights are read, and takes memory for each layer.
+        let (layers, tensors) = (M::layers(&config), file.names().len());
+        if layers > tensors {
+            let message = format!("describes a model of {layers} layers, and there are {tensors} tensors");
+            return Err(wrong(LOAD, &folder.join(config::FILE), message));
+        }
         // A file of the model without its head has names without the model's prefix.
         let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };
         let dtype = match dtype {

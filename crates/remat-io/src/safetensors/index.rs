@@ -1,13 +1,13 @@
 //! The index of several files, which maps tensors to files.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Component, Path};
 
 use remat::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{cannot, wrong};
+use crate::open;
 
 /// The JSON of an index, as Hugging Face writes it.
 #[derive(Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct Sizes {
 /// # Errors
 /// If the index cannot be read, or names a file outside of its folder.
 pub(super) fn read(operation: &str, path: &Path) -> Result<BTreeMap<String, Vec<String>>> {
-    let text = fs::read(path).map_err(|error| cannot(operation, "read", path, &error))?;
+    let text = open::read(path).map_err(|error| cannot(operation, "read", path, &error))?;
     let index: Index = serde_json::from_slice(&text)
         .map_err(|error| wrong(operation, path, format!("is not an index of safetensors: {error}")))?;
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -14,6 +14,7 @@ use crate::element;
 use crate::failure::{cannot, listed, of_tensor, wrong};
 use crate::header::{self, Header};
 use crate::name::{self, Named};
+use crate::open;
 
 /// A safetensors file, or several with an index. Headers are read when it is opened; tensors are read on request.
 ///
@@ -341,7 +342,7 @@ fn fitted(mut tensor: Tensor, leaf: &Named) -> Result<Tensor> {
 
 impl Opened {
     fn open(path: &Path) -> Result<Opened> {
-        let mut file = File::open(path).map_err(|error| cannot(LOAD, "read", path, &error))?;
+        let mut file = open::open(path).map_err(|error| cannot(LOAD, "read", path, &error))?;
         let header = header::read(LOAD, path, &mut file)?;
         Ok(Opened { path: path.to_path_buf(), file: Mutex::new(file), header })
     }

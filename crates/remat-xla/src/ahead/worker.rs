@@ -6,10 +6,11 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use remat_ir::{Error, ErrorKind, Result};
+use tempfile::{Builder, TempDir};
 
 use super::AheadOptions;
 use super::job::{Answer, ChipMemory, Job, PluginDescription, Task};
@@ -124,11 +125,11 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
     }
     let program = program(options)?;
     let folder = Folder::new()?;
-    job.write(&folder.0)?;
-    let log = folder.0.join("log");
+    job.write(folder.path())?;
+    let log = folder.path().join("log");
     let failed = |error: std::io::Error| failed(format!("{}: {error}", program.display()));
     let mut worker = command(&program, job)
-        .env(JOB, &folder.0)
+        .env(JOB, folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(File::create(&log).map_err(failed)?)
@@ -153,7 +154,7 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
         std::thread::sleep(pause);
         pause = (2 * pause).min(Duration::from_millis(50));
     };
-    Answer::read(job, &folder.0).unwrap_or_else(|| Err(crashed(&program, status, &log)))
+    Answer::read(job, folder.path()).unwrap_or_else(|| Err(crashed(&program, status, &log)))
 }
 
 /// Whether a worker has used up its time. Time in which other programs had the processor does not count, so it continues while its
@@ -236,30 +237,47 @@ fn crashed(program: &Path, status: ExitStatus, log: &Path) -> Error {
     failed(format!("the compiler ended its process ({}, {status}){last}", program.display()))
 }
 
-/// A folder for one job, which is removed afterwards.
-struct Folder(PathBuf);
+/// A folder for one job, which is removed afterwards. Its process holds a lock in it, so that the next one can remove it if it was killed.
+struct Folder {
+    /// Released before the folder is removed.
+    _lock: File,
+    path: TempDir,
+}
+
+/// The beginning of the names of folders of jobs, among temporary files.
+const PREFIX: &str = "remat-ahead-";
+
+/// The locked file of a folder.
+const LOCK: &str = "lock";
 
 impl Folder {
     fn new() -> Result<Folder> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // The name may be taken by a folder of an earlier process with the same id.
-        for _ in 0..100 {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = env::temp_dir().join(format!("remat-ahead-{}-{number}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(format!("{}: {error}", path.display()))),
-            }
-        }
-        Err(failed(format!("{} has no room for a folder", env::temp_dir().display())))
+        let among = env::temp_dir();
+        remove_left(&among);
+        let failed = |error: std::io::Error| failed(format!("{}: {error}", among.display()));
+        let path = Builder::new().prefix(PREFIX).tempdir_in(&among).map_err(failed)?;
+        let lock = File::create(path.path().join(LOCK)).map_err(failed)?;
+        // Where there are no locks, what a killed process leaves stays.
+        let _ = lock.try_lock();
+        Ok(Folder { _lock: lock, path })
+    }
+
+    fn path(&self) -> &Path {
+        self.path.path()
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // If this fails, the folder stays among the temporary files.
-        let _ = fs::remove_dir_all(&self.0);
+/// Removes the folders of processes that were killed together with their workers, as far as this user may.
+fn remove_left(among: &Path) {
+    for entry in fs::read_dir(among).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        // A link is not followed.
+        if is_named && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let lock = File::options().write(true).open(entry.path().join(LOCK));
+            if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 
@@ -281,6 +299,26 @@ mod tests {
         assert!(is_over(1.1, Some(1.1)) && !is_over(1.1, Some(0.6)));
         assert!(is_over(4.1, Some(0.0)), "one that only waits is ended too");
         assert!(is_over(1.1, None));
+    }
+
+    #[test]
+    fn folders_of_killed_processes_are_removed() {
+        let among = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = among.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join(LOCK), "").unwrap();
+            path
+        };
+        let (left, other) = (folder("remat-ahead-left"), folder("of-somebody-else"));
+        let used = folder("remat-ahead-used");
+        let lock = File::options().write(true).open(used.join(LOCK)).unwrap();
+        lock.try_lock().unwrap();
+        remove_left(among.path());
+        assert_eq!([&left, &other, &used].map(|path| path.exists()), [false, true, true]);
+        drop(lock);
+        remove_left(among.path());
+        assert!(!used.exists() && other.exists());
     }
 
     #[test]
