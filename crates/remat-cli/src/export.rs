@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use remat::tree;
 use remat_cli::command;
-use remat_io::huggingface;
+use remat_io::huggingface::{self, ExportOptions};
 
 use crate::config::Precision;
 use crate::data::plain;
@@ -42,13 +42,17 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
     let tokenizer = saved.tokenizer()?;
     let model = tree::map(&saved.model()?, |_, leaf| leaf.to_dtype(args.dtype.dtype()));
+    let (options, files) = (ExportOptions::default(), |folder: &Path| tokenizer.save(folder));
     match (&model, &saved.architecture) {
-        (Model::Gpt2(model), Architecture::Gpt2(config)) => huggingface::save(&args.to, model, config),
-        (Model::Llama(model), Architecture::Llama(config)) => huggingface::save(&args.to, model, config),
+        (Model::Gpt2(model), Architecture::Gpt2(config)) => {
+            huggingface::save_with_files(&options, &args.to, model, config, files)
+        }
+        (Model::Llama(model), Architecture::Llama(config)) => {
+            huggingface::save_with_files(&options, &args.to, model, config, files)
+        }
         _ => anyhow::bail!("the weights of `{}` are not those of its model", saved.path().display()),
     }
     .map_err(plain)?;
-    tokenizer.save(&args.to).map_err(plain)?;
     let note = match &saved.config.tokenizer {
         Some(_) => "",
         None => "; its tokens are bytes, for which there is no tokenizer.json",

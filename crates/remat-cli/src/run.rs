@@ -131,16 +131,27 @@ impl Saved {
         Ok(Saved { checkpoint, folder, config, architecture, text, tokenizer, step, notes })
     }
 
-    /// Opens the last checkpoint of a run to resume it in its folder.
+    /// As [`Saved::open`], for a run alone.
     ///
     /// # Errors
     /// As [`Saved::open`]; if the path is a single checkpoint, in which the rest of the run would be saved and later removed with it.
-    pub(crate) fn to_resume(path: &Path) -> Result<Saved> {
-        if is_checkpoint(path) {
-            let (shown, run) = (path.display(), shell_word(&folder_of(path)?));
-            bail!("`{shown}` is one checkpoint of a run: resume the last one with --resume {run}")
-        }
+    pub(crate) fn of_run(path: &Path) -> Result<Saved> {
+        expect_run(path)?;
         Saved::open(path)
+    }
+
+    /// Opens the last checkpoint of a run to resume it in its folder, where no other process writes from then on. A checkpoint that a killed
+    /// process had written, and not named, gets its name first: it is the last one.
+    ///
+    /// # Errors
+    /// As [`Saved::of_run`]; if another process writes there, or this one cannot.
+    pub(crate) fn to_resume(path: &Path) -> Result<(Saved, Checkpoints)> {
+        expect_run(path)?;
+        // In a folder of other files, nothing is made.
+        let locked = path.join(LOCK).exists().then(|| Checkpoints::open(path)).transpose()?;
+        let saved = Saved::open(path)?;
+        let checkpoints = locked.map_or_else(|| Checkpoints::open(path), Ok)?;
+        Ok((saved, checkpoints))
     }
 
     /// The folder of the checkpoint.
@@ -253,18 +264,19 @@ impl Run {
             None => {}
         }
         let tokenizer = of.tokenizer.clone();
-        let run = Run::open(folder, of, 0)?;
+        let checkpoints = Checkpoints::open(&folder)?;
+        let run = Run::open(folder, checkpoints, of, 0)?;
         tokenizer.save(&run.folder).map_err(plain)?;
         Ok(run)
     }
 
-    /// Resumes the run of a folder after this many steps.
+    /// Resumes the run of a folder after this many steps, with the checkpoints of [`Saved::to_resume`].
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub(crate) fn resume(folder: &Path, of: RunOf, step: u32) -> Result<Run> {
+    pub(crate) fn resume(folder: &Path, checkpoints: Checkpoints, of: RunOf, step: u32) -> Result<Run> {
         let tokenizer = of.tokenizer.clone();
-        let run = Run::open(folder.to_path_buf(), of, step)?;
+        let run = Run::open(folder.to_path_buf(), checkpoints, of, step)?;
         // Runs of older versions have no copy.
         if !folder.join(TOKENIZER).exists() {
             tokenizer.save(folder).map_err(plain)?;
@@ -272,14 +284,14 @@ impl Run {
         Ok(run)
     }
 
-    fn open(folder: PathBuf, of: RunOf, step: u32) -> Result<Run> {
+    fn open(folder: PathBuf, checkpoints: Checkpoints, of: RunOf, step: u32) -> Result<Run> {
         let options = CheckpointOptions { background: of.saves_in_background, ..CheckpointOptions::default() };
         // A pipe would be waited for.
         let is_odd = |name: &&str| fs::metadata(folder.join(name)).is_ok_and(|kind| !kind.is_file());
         if let Some(name) = [CONFIG, METRICS, TOKENIZER, TOKENIZER_CONFIG].into_iter().find(is_odd) {
             bail!("`{}` is not a file", folder.join(name).display());
         }
-        let checkpoints = Checkpoints::open_with(&options, &folder)?;
+        let checkpoints = checkpoints.with_options(options);
         let measurements = Measurements::open(&folder, step)?;
         let written = folder.join(CONFIG);
         replace(&written, &of.config.to_toml()?).with_context(|| format!("cannot write `{}`", written.display()))?;
@@ -378,6 +390,16 @@ impl Run {
 /// Whether a folder is a single checkpoint rather than a run.
 fn is_checkpoint(path: &Path) -> bool {
     path.join("state.json").exists()
+}
+
+/// # Errors
+/// If a folder to resume is a single checkpoint.
+fn expect_run(path: &Path) -> Result<()> {
+    if is_checkpoint(path) {
+        let (shown, run) = (path.display(), shell_word(&folder_of(path)?));
+        bail!("`{shown}` is one checkpoint of a run: resume the last one with --resume {run}")
+    }
+    Ok(())
 }
 
 /// The run of a checkpoint.

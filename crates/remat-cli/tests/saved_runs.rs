@@ -60,6 +60,53 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     assert!(stdout(remat(at.path(), "train --resume parts --steps 33 --sample 0")).contains("0 steps in "));
 }
 
+/// A process is killed when a checkpoint is complete, but for its name: the run goes on from there, and no step is lost or measured twice.
+#[test]
+fn a_checkpoint_without_its_name_is_the_last_one() {
+    let at = folder();
+    let flags = format!("{SMALL} --save-every 3 --sample 0 --save run");
+    stdout(remat(at.path(), &format!("train {flags} --steps 9")));
+    let run = at.path().join("run");
+    let before = losses(&run);
+    fs::rename(run.join("step-000009"), run.join(".step-000009.partial")).unwrap();
+    // To show the configuration changes nothing.
+    stdout(remat(at.path(), "train --resume run --print-config"));
+    assert!(run.join(".step-000009.partial").exists());
+    let resumed = stdout(remat(at.path(), "train --resume run --steps 12 --sample 0"));
+    assert!(resumed.contains("going on after step 9 with run/step-000009"), "{resumed}");
+    let after = losses(&run);
+    assert_eq!(after[..9], before);
+    assert_eq!(after.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
+    // The only one.
+    for step in ["step-000006", "step-000009", "step-000012"] {
+        fs::rename(run.join(step), run.join(format!(".{step}.partial"))).unwrap();
+    }
+    fs::remove_dir_all(run.join(".step-000012.partial")).unwrap();
+    fs::remove_dir_all(run.join(".step-000006.partial")).unwrap();
+    let resumed = stdout(remat(at.path(), "train --resume run --steps 12 --sample 0"));
+    assert!(resumed.contains("going on after step 9 with run/step-000009"), "{resumed}");
+    // A folder of other files is left as it is.
+    fs::create_dir(at.path().join("other")).unwrap();
+    assert!(error(remat(at.path(), "train --resume other")).contains("has no checkpoint"));
+    assert_eq!(fs::read_dir(at.path().join("other")).unwrap().count(), 0);
+    assert!(error(remat(at.path(), "train --resume none")).contains("has no checkpoint"));
+    assert!(!at.path().join("none").exists());
+}
+
+/// A line of measurements that is damaged is dropped.
+#[test]
+fn damaged_measurements_are_no_obstacle() {
+    let at = folder();
+    stdout(remat(at.path(), &format!("train {SMALL} --steps 3 --sample 0 --save run")));
+    let path = at.path().join("run/metrics.jsonl");
+    let mut lines = fs::read(&path).unwrap();
+    lines[3] = 0xff;
+    fs::write(&path, lines).unwrap();
+    stdout(remat(at.path(), "train --resume run --steps 5 --sample 0"));
+    let steps: Vec<u64> = losses(&at.path().join("run")).into_iter().map(|(step, _)| step).collect();
+    assert_eq!(steps, [2, 3, 4, 5]);
+}
+
 #[test]
 fn a_run_is_sampled_and_evaluated() {
     let at = folder();

@@ -1,11 +1,12 @@
-//! Atomic writing of files: they appear complete or not at all.
+//! Atomic writing of files and folders: they appear complete or not at all.
 
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use remat::Result;
-use tempfile::{Builder, TempDir};
+use tempfile::Builder;
 
 use crate::failure::{cannot, wrong};
 
@@ -29,20 +30,76 @@ pub(crate) fn write_file(
     let folder = folder_of(path);
     let failed = |error: &io::Error| cannot(operation, "write", path, error);
     let mut builder = Builder::new();
-    let temporary = named(&mut builder, 0o666).tempfile_in(folder).map_err(|error| failed(&error))?;
+    // Permissions as other new files have, less the process's umask; by default temporary ones are accessible only to their owner.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let temporary = builder.prefix(".").suffix(".partial").tempfile_in(folder).map_err(|error| failed(&error))?;
     write_synced(temporary.as_file(), content, failed)?;
     temporary.persist(path).map_err(|error| failed(&error.error))?;
     sync_folder(folder).map_err(|error| failed(&error))
 }
 
-/// A temporary folder, from which a folder is to be made, beside it, and the parent of both. It is removed when it is dropped.
-///
-/// # Errors
-/// The system's error.
-pub(crate) fn temporary_folder(path: &Path) -> io::Result<(TempDir, PathBuf)> {
-    let folder = folder_of(path);
-    let mut builder = Builder::new();
-    Ok((named(&mut builder, 0o777).tempdir_in(folder)?, folder.to_path_buf()))
+/// A new folder that appears complete or not at all: it is written as `.NAME.partial` beside its path, and then renamed. It is removed when
+/// it is dropped before that; what a killed process left is removed by the next one that writes the same folder.
+pub(crate) struct NewFolder {
+    path: PathBuf,
+    partial: PathBuf,
+    is_complete: bool,
+    /// The partial folder, locked: a kill of the process unlocks it. `None` where folders have no locks; there the user must ensure a single
+    /// writer.
+    _lock: Option<File>,
+}
+
+impl NewFolder {
+    /// # Errors
+    /// If another process writes this folder, the path names none, or the system fails.
+    pub(crate) fn begin(operation: &str, path: &Path) -> Result<NewFolder> {
+        let failed = |error: &io::Error| cannot(operation, "write", path, error);
+        let name = path.file_name().ok_or_else(|| wrong(operation, path, "is not the name of a new folder"))?;
+        let partial = folder_of(path).join([OsStr::new("."), name, OsStr::new(".partial")].join(OsStr::new("")));
+        let locked = || match File::open(&partial).map(|folder| (folder.try_lock(), folder)) {
+            Ok((Err(TryLockError::WouldBlock), _)) => Err(wrong(operation, path, "is written by another process")),
+            Ok((Ok(()), folder)) => Ok(Some(folder)),
+            Ok((Err(TryLockError::Error(_)), _)) | Err(_) => Ok(None),
+        };
+        // Kept locked until there is a new one. A link would lead to the files of others.
+        let mut left = None;
+        if fs::symlink_metadata(&partial).is_ok_and(|kind| kind.is_dir()) {
+            left = locked()?;
+            fs::remove_dir_all(&partial).map_err(|error| failed(&error))?;
+        }
+        fs::create_dir(&partial).map_err(|error| failed(&error))?;
+        let lock = locked()?;
+        drop(left);
+        Ok(NewFolder { path: path.to_path_buf(), partial, is_complete: false, _lock: lock })
+    }
+
+    /// Where its files are to be written.
+    pub(crate) fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Gives the folder its name. An empty folder of that name is replaced.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        sync_folder(&self.partial)?;
+        // If it is not empty, the folder cannot be renamed.
+        let _ = fs::remove_dir(&self.path);
+        fs::rename(&self.partial, &self.path)?;
+        self.is_complete = true;
+        sync_folder(folder_of(&self.path))
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            // What is left is removed by the next process.
+            let _ = fs::remove_dir_all(&self.partial);
+        }
+    }
 }
 
 /// The parent folder of a path.
@@ -78,16 +135,4 @@ pub(crate) fn write_synced(
 /// The system's error.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
-}
-
-/// Makes names for incomplete files and folders. On Unix they get these permissions, less the process's umask, as other new files and
-/// folders do; by default temporary ones are accessible only to their owner.
-#[cfg_attr(not(unix), allow(unused_variables))]
-fn named<'a>(builder: &'a mut Builder<'static, 'static>, mode: u32) -> &'a mut Builder<'static, 'static> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(mode));
-    }
-    builder.prefix(".").suffix(".partial")
 }

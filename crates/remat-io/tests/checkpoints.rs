@@ -363,6 +363,27 @@ fn a_reader_beside_a_run_that_writes() {
     println!("looked {looks} times");
 }
 
+/// The run that writes may remove it, or save its step again, since it was opened: what was checked is read.
+#[test]
+fn a_checkpoint_that_was_opened_is_read_though_it_is_removed() {
+    let (_folder, path) = run(&[1]);
+    let (model, moments) = state(1);
+    let checkpoint = Checkpoint::latest(&path).unwrap().checkpoint.unwrap();
+    let named = Checkpoint::open(path.join("step-000001")).unwrap();
+    fs::remove_dir_all(path.join("step-000001")).unwrap();
+    for checkpoint in [&checkpoint, &named] {
+        // Twice, and by several threads, which have one position in the file.
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| assert_eq!(bits(&checkpoint.tree("model", &model).unwrap()), bits(&model)));
+                }
+                assert_eq!(bits(&checkpoint.tree("optimizer", &moments).unwrap()), bits(&moments));
+            });
+        }
+    }
+}
+
 #[test]
 fn one_run_writes_to_a_folder() {
     let (_folder, path) = run(&[1]);

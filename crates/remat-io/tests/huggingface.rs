@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use remat::nn::{Gpt2, Gpt2Config, Llama, LlamaConfig, Lora, RopeScaling};
-use remat::{DType, ErrorKind, Policy, Tensor, random, tree};
-use remat_io::huggingface::{ExportOptions, Pretrained, config, load, model_type, save, save_with};
+use remat::{DType, Error, ErrorKind, Policy, Tensor, random, tree};
+use remat_io::huggingface::{ExportOptions, Pretrained, config, load, model_type, save, save_with, save_with_files};
 use remat_io::{SafeTensors, names};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -369,6 +369,56 @@ fn models_that_cannot_be_exported() {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&path), mode(&plain));
     }
+}
+
+/// A model is there with all of its files or not at all, and what a killed process has left is no obstacle and goes.
+#[test]
+fn a_model_is_exported_as_a_whole() {
+    let out = tempfile::tempdir().unwrap();
+    let sizes =
+        Gpt2Config { vocab_size: 11, n_positions: 4, n_embd: 8, n_layer: 1, n_head: 2, ..Gpt2Config::default() };
+    let model = Gpt2::init(random::key(0), &sizes, DType::F32);
+    let (path, options) = (out.path().join("model"), ExportOptions::default());
+    let names = || {
+        let mut names: Vec<String> =
+            fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let full = |_: &Path| Err(Error::new(ErrorKind::Io, "card", "the disk is full"));
+    assert_eq!(message(save_with_files(&options, &path, &model, &sizes, full), &out), "the disk is full");
+    assert_eq!(names(), Vec::<String>::new());
+    // Of a killed process, then of one that lives.
+    let left = out.path().join(".model.partial");
+    fs::create_dir_all(left.join("more")).unwrap();
+    fs::write(left.join("model.safetensors"), "half").unwrap();
+    let lock = fs::File::open(&left).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(message(save(&path, &model, &sizes), &out), "`DIR/model` is written by another process");
+    assert_eq!(fs::read(left.join("model.safetensors")).unwrap(), b"half");
+    drop(lock);
+    let card = |folder: &Path| {
+        assert!(folder.join("model.safetensors").exists() && names() == [".model.partial", "model"]);
+        fs::write(folder.join("README.md"), "a model").unwrap();
+        Ok(())
+    };
+    // An empty folder is replaced.
+    fs::create_dir(&path).unwrap();
+    save_with_files(&options, &path, &model, &sizes, card).unwrap();
+    assert_eq!(names(), ["model"]);
+    let mut files: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["README.md", "config.json", "model.safetensors"]);
+    // Through a link, files of others could be removed.
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&path, out.path().join(".other.partial")).unwrap();
+        let error = message(save(out.path().join("other"), &model, &sizes), &out);
+        assert!(error.starts_with("cannot write `DIR/other`: "), "{error}");
+        assert!(path.join("config.json").exists());
+    }
+    let nothing = message(save(out.path().join(".."), &model, &sizes), &out);
+    assert_eq!(nothing, "`DIR/..` is there already, and is not overwritten");
 }
 
 #[test]

@@ -103,15 +103,31 @@ fn kept_lines(path: &Path, step: u32) -> std::io::Result<String> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(file) => {
-            for line in BufReader::new(file).lines() {
+            for line in BufReader::new(file).split(b'\n') {
+                // A killed run may leave a partial line, and a disk one that is damaged.
                 let line = line?;
-                // A killed run may leave a partial line.
-                if serde_json::from_str::<Line>(&line).is_ok_and(|line| line.step <= step) {
-                    kept.push_str(&line);
+                let Ok(line) = std::str::from_utf8(&line).map(str::trim_end) else { continue };
+                if serde_json::from_str::<Line>(line).is_ok_and(|line| line.step <= step) {
+                    kept.push_str(line);
                     kept.push('\n');
                 }
             }
         }
     }
     Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_cut_off_or_damaged_are_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(METRICS);
+        assert_eq!(kept_lines(&path, 9).unwrap(), "");
+        let lines = b"{\"step\":1,\"loss\":2.5}\r\n{\"step\":2,\"lo\xffs\":2.5}\n\xff\n\n{\"step\":3}\n{\"step\":10}\n{\"step\":4";
+        fs::write(&path, lines).unwrap();
+        assert_eq!(kept_lines(&path, 9).unwrap(), "{\"step\":1,\"loss\":2.5}\n{\"step\":3}\n");
+    }
 }

@@ -12,16 +12,16 @@ use serde_json::{Map, Value};
 pub(super) struct Series(BTreeMap<String, Vec<(f64, f64)>>);
 
 impl Series {
-    /// The numbers in a file with one object per line, whose `step` is the step of the measurement. Values that are not numbers and
-    /// incomplete lines are skipped.
+    /// The numbers in a file with one object per line, whose `step` is the step of the measurement. Values that are not numbers, and
+    /// lines that are incomplete or damaged, are skipped.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub(super) fn read(path: &Path) -> Result<Series> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let text = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let mut series = Series::default();
-        for line in text.lines() {
-            let Ok(line) = serde_json::from_str::<Map<String, Value>>(line) else { continue };
+        for line in text.split(|&byte| byte == b'\n') {
+            let Ok(line) = serde_json::from_slice::<Map<String, Value>>(line) else { continue };
             let Some(step) = line.get("step").and_then(Value::as_f64) else { continue };
             for (name, value) in line.iter().filter(|(name, _)| *name != "step") {
                 if let Some(value) = value.as_f64() {
@@ -59,7 +59,7 @@ mod tests {
     fn numbers_are_read_by_name_and_other_lines_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
-        let lines = "{\"step\":1,\"loss\":2.5,\"note\":\"x\"}\n{\"step\":2,\"loss\":null,\"rate\":7}\nnot json\n[1]\n{\"loss\":1.0}\n{\"step\":3,\"lo";
+        let lines = b"{\"step\":1,\"loss\":2.5,\"note\":\"x\"}\n{\"step\":2,\"loss\":null,\"rate\":7}\nnot json\n{\"step\":2,\"l\xff\":1}\n[1]\n{\"loss\":1.0}\n{\"step\":3,\"lo";
         fs::write(&path, lines).unwrap();
         let series = Series::read(&path).unwrap();
         assert_eq!(series.of("loss"), [(1.0, 2.5)]);

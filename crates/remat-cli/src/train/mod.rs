@@ -19,6 +19,7 @@ use anyhow::{Result, bail};
 use remat_cli::output::Output;
 use remat_cli::table::thousands;
 use remat_cli::text::{printable, shell_word};
+use remat_io::Checkpoints;
 
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure};
@@ -65,25 +66,32 @@ impl Args {
 /// # Errors
 /// If the arguments, the environment or the text are not valid; if the run cannot be saved, or is interrupted.
 pub(crate) fn run(args: &Args, out: &mut Output<impl Write>) -> Result<()> {
-    let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
+    let resumed = args.resume.as_deref();
+    if args.print_config {
+        let saved = resumed.map(Saved::of_run).transpose()?;
+        return Ok(write!(out, "{}", args.config(saved.as_ref())?.to_toml()?)?);
+    }
+    let (saved, checkpoints) = resumed.map(Saved::to_resume).transpose()?.unzip();
     let config = args.config(saved.as_ref())?;
     if let Some(done) = saved.as_ref().map(|saved| saved.step).filter(|&done| done > config.steps) {
         bail!("the run has done {done} steps, and cannot go on to step {}: --steps counts them too", config.steps);
     }
-    if args.print_config {
-        return Ok(write!(out, "{}", config.to_toml()?)?);
-    }
-    train(config, args.resume.as_deref().zip(saved), out)
+    train(config, resumed.zip(saved), checkpoints, out)
 }
 
-/// As [`run`], for a configuration, and the folder of a resumed run.
-fn train(config: Config, resumed: Option<Resumed<'_>>, out: &mut Output<impl Write>) -> Result<()> {
+/// As [`run`], for a configuration, a resumed run, and the checkpoints of its folder.
+fn train(
+    config: Config,
+    resumed: Option<Resumed<'_>>,
+    checkpoints: Option<Checkpoints>,
+    out: &mut Output<impl Write>,
+) -> Result<()> {
     let job = Job::prepare(config, resumed)?;
     job.describe(out)?;
     let planned = job.plan(out)?;
     let state = job.state()?;
     let programs = Programs::new(&job, &state.model)?;
-    let folder = job.folder(planned.as_ref(), &state, out)?;
+    let folder = job.folder(planned.as_ref(), &state, checkpoints, out)?;
     writeln!(out, "held-out loss before training: {:.4}", programs.loss(&state.model)?)?;
     let ended = programs.train(state, planned.as_ref(), folder, out)?;
     finish(&job, &programs, &ended, planned, out)

@@ -9,6 +9,7 @@ use remat_cli::arguments;
 use remat_cli::command;
 use remat_cli::table::thousands;
 use remat_data::Tokenizer;
+use remat_io::Checkpoints;
 
 use super::limit::Limit;
 use super::origin::Origin;
@@ -212,11 +213,17 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The folder in which the run is saved.
+    /// The folder in which the run is saved: of a resumed run, that of these checkpoints.
     ///
     /// # Errors
     /// If it cannot be created or written, or contains other files; if the output cannot be written.
-    pub(super) fn folder(&self, planned: Option<&Planned>, state: &State, out: &mut impl Write) -> Result<Run> {
+    pub(super) fn folder(
+        &self,
+        planned: Option<&Planned>,
+        state: &State,
+        checkpoints: Option<Checkpoints>,
+        out: &mut impl Write,
+    ) -> Result<Run> {
         let of = RunOf {
             config: self.config.clone(),
             architecture: self.architecture.clone(),
@@ -224,8 +231,10 @@ impl<'a> Job<'a> {
             tokenizer: self.tokenizer.clone(),
             saves_in_background: planned.is_none_or(|planned| planned.saves_in_background),
         };
-        let Some((folder, saved)) = &self.resumed else { return Run::begin(of, out) };
-        let run = Run::resume(folder, of, state.step)?;
+        let (Some((folder, saved)), Some(checkpoints)) = (&self.resumed, checkpoints) else {
+            return Run::begin(of, out);
+        };
+        let run = Run::resume(folder, checkpoints, of, state.step)?;
         writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
         Ok(run)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::Mutex;
 
 use remat::Result;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,9 @@ pub(super) struct Manifest {
     pub(super) trees: BTreeMap<String, Sum>,
 }
 
+/// Open files that were checked: they stay as they are when their checkpoint is removed.
+pub(super) type Files = BTreeMap<String, Mutex<fs::File>>;
+
 /// The length of a file and its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Sum {
@@ -105,14 +109,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the manifest of a checkpoint of this step, and reads all other files once to check them.
+    /// Reads the manifest of a checkpoint of this step, and reads all other files once to check them. Returns these by the names of trees.
     ///
     /// # Errors
     /// As [`Manifest::read`]; if it is of another step; as [`Manifest::check`].
-    pub(super) fn verified(operation: &str, folder: &Path, step: u64) -> Result<Manifest> {
+    pub(super) fn verified(operation: &str, folder: &Path, step: u64) -> Result<(Manifest, Files)> {
         let manifest = Manifest::of_step(operation, folder, step)?;
-        manifest.check(operation, folder)?;
-        Ok(manifest)
+        let files = manifest.check(operation, folder)?;
+        Ok((manifest, files))
     }
 
     fn of_step(operation: &str, folder: &Path, step: u64) -> Result<Manifest> {
@@ -128,12 +132,15 @@ impl Manifest {
         }
     }
 
-    /// Checks the length and checksum of each file of a checkpoint.
+    /// Checks the length and checksum of each file of a checkpoint, and returns them by the names of trees.
     ///
     /// # Errors
     /// If one differs, or cannot be read.
-    pub(super) fn check(&self, operation: &str, folder: &Path) -> Result<()> {
-        self.trees.iter().try_for_each(|(name, sum)| sum.check(operation, &tree_file(folder, name)))
+    pub(super) fn check(&self, operation: &str, folder: &Path) -> Result<Files> {
+        let check = |(name, sum): (&String, &Sum)| {
+            Ok((name.clone(), Mutex::new(sum.check(operation, &tree_file(folder, name))?)))
+        };
+        self.trees.iter().map(check).collect()
     }
 }
 
@@ -212,11 +219,11 @@ impl Sum {
         }
     }
 
-    /// Checks the length and checksum of a file.
+    /// Checks the length and checksum of a file, and returns it.
     ///
     /// # Errors
     /// If they differ, or it cannot be read.
-    fn check(self, operation: &str, path: &Path) -> Result<()> {
+    fn check(self, operation: &str, path: &Path) -> Result<fs::File> {
         let failed = |error: &io::Error| cannot(operation, "read", path, error);
         let mut file = self.open(operation, path)?;
         let (mut crc, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 18]);
@@ -231,6 +238,6 @@ impl Sum {
         if crc.finalize() != self.crc32 {
             return Err(wrong(operation, path, "is damaged: its bytes are not those that were written"));
         }
-        Ok(())
+        Ok(file)
     }
 }

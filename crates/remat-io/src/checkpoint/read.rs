@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use remat::ir::{counted, did_you_mean};
@@ -10,13 +11,13 @@ use serde::de::DeserializeOwned;
 
 use super::Progress;
 use super::folder::{self, Entry};
-use super::manifest::{self, Manifest, tree_file};
+use super::manifest::{self, Files, Manifest, tree_file};
 use super::write;
 use crate::failure::{listed, wrong};
 use crate::safetensors::of_operation;
 use crate::{LoadOptions, SafeTensors};
 
-/// A checkpoint whose files have been verified.
+/// A checkpoint whose files have been verified. They stay open, so that it can be read even if the run that writes it has removed it since.
 ///
 /// ```
 /// use remat::Tensor;
@@ -38,6 +39,7 @@ use crate::{LoadOptions, SafeTensors};
 pub struct Checkpoint {
     path: PathBuf,
     manifest: Manifest,
+    files: Files,
 }
 
 /// The last readable checkpoint of a folder, and the later ones that were skipped.
@@ -66,8 +68,8 @@ impl Checkpoint {
 
     fn verified(path: &Path) -> Result<Checkpoint> {
         let manifest = Manifest::read(OPEN, path)?;
-        manifest.check(OPEN, path)?;
-        Ok(Checkpoint { path: path.to_path_buf(), manifest })
+        let files = manifest.check(OPEN, path)?;
+        Ok(Checkpoint { path: path.to_path_buf(), manifest, files })
     }
 
     /// The last complete checkpoint in a folder, with the reasons why later ones were skipped. Another process may be writing to the
@@ -89,9 +91,16 @@ impl Checkpoint {
                     let path = entry.path(folder);
                     let before = identity(&path);
                     match Manifest::verified(LATEST, &path, step) {
-                        Ok(manifest) => return Ok(Latest { checkpoint: Some(Checkpoint { path, manifest }), skipped }),
+                        Ok((manifest, files)) => {
+                            return Ok(Latest { checkpoint: Some(Checkpoint { path, manifest, files }), skipped });
+                        }
                         // Removed, renamed or replaced meanwhile: there is a later checkpoint, or the same step again.
-                        Err(_) if looks < LOOKS && (before.is_none() || identity(&path) != before) => {
+                        Err(_)
+                            if looks < LOOKS
+                                && (before.is_none()
+                                    || identity(&path) != before
+                                    || candidates(&folder::entries(LATEST, folder)?) != entries) =>
+                        {
                             looks += 1;
                             continue 'look;
                         }
@@ -139,12 +148,14 @@ impl Checkpoint {
     /// If there is no tree of this name, with a did-you-mean; as [`load`](crate::load).
     #[track_caller]
     pub fn tree<T: Tree>(&self, name: &str, like: &T) -> Result<T> {
-        if !self.manifest.trees.contains_key(name) {
+        let Some(file) = self.files.get(name) else {
             let near = did_you_mean(name, self.trees(), || format!("; it has {}", listed(self.trees())));
             let error = wrong("Checkpoint::tree", &self.path, format!("has no tree `{name}`{near}"));
             return Err(error.at(remat::layer::location()));
-        }
-        let read = || SafeTensors::opened(&tree_file(&self.path, name))?.read_tree(&LoadOptions::default(), like);
+        };
+        let file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        let read =
+            || SafeTensors::of_file(&tree_file(&self.path, name), &file)?.read_tree(&LoadOptions::default(), like);
         read().map_err(of_operation("Checkpoint::tree"))
     }
 }

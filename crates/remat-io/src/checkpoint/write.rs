@@ -106,6 +106,21 @@ impl Checkpoints {
         open().map_err(|error: Error| error.at(loc))
     }
 
+    /// The same folder with other options for the next saves: a run may read its last checkpoint before it knows them.
+    ///
+    /// ```
+    /// use remat_io::{CheckpointOptions, Checkpoints};
+    /// let folder = tempfile::tempdir()?;
+    /// let all = CheckpointOptions { keep: None, ..CheckpointOptions::default() };
+    /// let checkpoints = Checkpoints::open(folder.path())?.with_options(all);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_options(mut self, options: CheckpointOptions) -> Checkpoints {
+        self.options = options;
+        self
+    }
+
     /// Writes a snapshot. In the background this returns at once, but first waits until the previous snapshot is written, so that at most
     /// one is held.
     ///

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use remat::{DType, Error, ErrorKind, Result, eval_shape};
 use serde_json::json;
 
 use super::config::{self, torch_name};
 use super::{Pretrained, WEIGHTS, family};
-use crate::atomic::{sync_folder, temporary_folder, write_synced};
+use crate::atomic::{NewFolder, write_synced};
 use crate::failure::{cannot, wrong};
 use crate::name::Named;
 use crate::safetensors::{self, Index, Sizes};
@@ -57,18 +57,58 @@ pub fn save_with<M: Pretrained>(
     model: &M,
     config: &M::Config,
 ) -> Result<()> {
-    let (loc, folder) = (remat::layer::location(), folder.as_ref());
-    export(options, folder, model, config).map_err(|error| error.at(loc))
+    save_with_files(options, folder, model, config, |_| Ok(()))
 }
 
-fn export<M: Pretrained>(options: &ExportOptions, folder: &Path, model: &M, config: &M::Config) -> Result<()> {
+/// As [`save_with`], with other files of the model, such as its tokenizer: `files` writes them to the folder that it gets, which has its
+/// final name only afterwards. So a model is never there without them.
+///
+/// ```
+/// use remat::nn::{Gpt2, Gpt2Config};
+/// use remat::{DType, random};
+/// use remat_io::huggingface::{self, ExportOptions};
+///
+/// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 1, n_head: 2, ..Gpt2Config::default() };
+/// let model = Gpt2::init(random::key(0), &config, DType::F32);
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("tiny-gpt2");
+/// let card = |folder: &std::path::Path| {
+///     std::fs::write(folder.join("README.md"), "A tiny model.").map_err(|error| {
+///         remat::Error::new(remat::ErrorKind::Io, "card", error.to_string())
+///     })
+/// };
+/// huggingface::save_with_files(&ExportOptions::default(), &path, &model, &config, card)?;
+/// assert!(path.join("README.md").exists() && path.join("model.safetensors").exists());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`save`], and those of `files`: then there is no folder.
+#[track_caller]
+pub fn save_with_files<M: Pretrained>(
+    options: &ExportOptions,
+    folder: impl AsRef<Path>,
+    model: &M,
+    config: &M::Config,
+    files: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let (loc, folder) = (remat::layer::location(), folder.as_ref());
+    export(options, folder, model, config, files).map_err(|error| error.at(loc))
+}
+
+fn export<M: Pretrained>(
+    options: &ExportOptions,
+    folder: &Path,
+    model: &M,
+    config: &M::Config,
+    files: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let tensors = M::FAMILY.named(M::FAMILY.prefix, &model.unstacked())?;
     let dtype = expect_config::<M>(&tensors, config)?;
     if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) || folder.is_file() {
         return Err(wrong(SAVE, folder, "is there already, and is not overwritten"));
     }
-    let failed = |error: &io::Error| cannot(SAVE, "write", folder, error);
-    let (temporary, parent) = temporary_folder(folder).map_err(|error| failed(&error))?;
+    let new = NewFolder::begin(SAVE, folder)?;
     let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
     let shards = shards(tensors, options.shard_bytes)?;
     let count = shards.len();
@@ -82,22 +122,17 @@ fn export<M: Pretrained>(options: &ExportOptions, folder: &Path, model: &M, conf
             index.metadata.total_size += bytes(named)?;
             index.weight_map.insert(named.name.clone(), name.clone());
         }
-        let path = temporary.path().join(name);
+        let path = new.partial().join(name);
         write(&path, |out| safetensors::write(SAVE, &path, shard, &metadata, out))?;
     }
     if count > 1 {
-        write_json(&temporary.path().join(WEIGHTS[1]), &index)?;
+        write_json(&new.partial().join(WEIGHTS[1]), &index)?;
     }
     let mut fields = family::fields::<M>(config);
     fields.insert("torch_dtype".into(), json!(torch_name(dtype)));
-    write_json(&temporary.path().join(config::FILE), &fields)?;
-    sync_folder(temporary.path()).map_err(|error| failed(&error))?;
-    // An empty folder is replaced.
-    let _ = fs::remove_dir(folder);
-    fs::rename(temporary.path(), folder).map_err(|error| failed(&error))?;
-    // The temporary folder was renamed, so there is nothing to remove.
-    let _: PathBuf = temporary.keep();
-    sync_folder(&parent).map_err(|error| failed(&error))
+    write_json(&new.partial().join(config::FILE), &fields)?;
+    files(new.partial())?;
+    new.finish().map_err(|error| cannot(SAVE, "write", folder, &error))
 }
 
 /// Checks that these are the tensors of a model of this configuration, and returns the dtype of the token embedding.

@@ -30,7 +30,7 @@ mod family;
 mod gpt2;
 mod llama;
 
-pub use export::{ExportOptions, save, save_with};
+pub use export::{ExportOptions, save, save_with, save_with_files};
 
 use std::path::{Path, PathBuf};
 

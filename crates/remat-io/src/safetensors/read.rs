@@ -140,9 +140,18 @@ impl SafeTensors {
     }
 
     fn open_file(path: &Path) -> Result<SafeTensors> {
-        let file = Opened::open(path)?;
+        Ok(SafeTensors::of_one(path, Opened::open(path)?))
+    }
+
+    /// A file that is open already, which the path no longer needs to name. Both have one position: nobody else may read it meanwhile.
+    pub(crate) fn of_file(path: &Path, file: &File) -> Result<SafeTensors> {
+        let file = file.try_clone().map_err(|error| cannot(LOAD, "read", path, &error))?;
+        Ok(SafeTensors::of_one(path, Opened::read(path, file)?))
+    }
+
+    fn of_one(path: &Path, file: Opened) -> SafeTensors {
         let tensors = file.header.tensors.keys().map(|name| (name.clone(), 0)).collect();
-        Ok(SafeTensors { path: path.to_path_buf(), metadata: file.header.metadata.clone(), files: vec![file], tensors })
+        SafeTensors { path: path.to_path_buf(), metadata: file.header.metadata.clone(), files: vec![file], tensors }
     }
 
     fn open_index(path: &Path) -> Result<SafeTensors> {
@@ -342,7 +351,10 @@ fn fitted(mut tensor: Tensor, leaf: &Named) -> Result<Tensor> {
 
 impl Opened {
     fn open(path: &Path) -> Result<Opened> {
-        let mut file = open::open(path).map_err(|error| cannot(LOAD, "read", path, &error))?;
+        Opened::read(path, open::open(path).map_err(|error| cannot(LOAD, "read", path, &error))?)
+    }
+
+    fn read(path: &Path, mut file: File) -> Result<Opened> {
         let header = header::read(LOAD, path, &mut file)?;
         Ok(Opened { path: path.to_path_buf(), file: Mutex::new(file), header })
     }
