@@ -95,6 +95,25 @@ impl Aval {
         if self.shape.contains(&0) { 0 } else { self.shape.iter().fold(1, |size: usize, &d| size.saturating_mul(d)) }
     }
 
+    /// Why arithmetic with the sizes of such an array could overflow, in words: it has too many elements or bytes to count them. No
+    /// operation makes such an array, and no program that is parsed has one.
+    ///
+    /// Dimensions of size 0 count as 1 here, so that the product may be taken in any order.
+    ///
+    /// ```
+    /// use remat_ir::{Aval, DType};
+    /// assert_eq!(Aval::new(DType::F32, [1 << 40, 1 << 20]).excess(), None);
+    /// assert_eq!(Aval::new(DType::F32, [1 << 62]).excess(), Some("takes more than 2^63 bytes"));
+    /// assert_eq!(Aval::new(DType::F32, [1 << 62, 2, 0]).excess(), Some("has more than 2^63 elements"));
+    /// ```
+    pub fn excess(&self) -> Option<&'static str> {
+        let is_counted = |n: &u64| i64::try_from(*n).is_ok();
+        let elements = self.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1) as u64)).filter(is_counted);
+        let Some(elements) = elements else { return Some("has more than 2^63 elements") };
+        let bytes = elements.checked_mul(self.dtype.size() as u64).filter(is_counted);
+        if bytes.is_none() { Some("takes more than 2^63 bytes") } else { None }
+    }
+
     /// The number of bytes of the elements.
     pub fn bytes(&self) -> usize {
         self.size().saturating_mul(self.dtype.size())

@@ -129,6 +129,10 @@ fn tensors_that_cannot_be_made() {
     fails(Tensor::from_vec(vec![1.0f32], [1, -1]), "from_vec: the size -1 is negative");
     fails(Tensor::zeros([2, -3], DType::F32), "zeros: the size -3 is negative");
     fails(
+        Tensor::shape_only([2, 1usize << 62], DType::F32),
+        "shape_only: f32[2,4611686018427387904] has more than 2^63 elements",
+    );
+    fails(
         Tensor::zeros([1usize << 62, 9], DType::F32),
         "broadcast_in_dim: the result f32[4611686018427387904,9] has more than 2^63 elements",
     );

@@ -11,16 +11,10 @@ pub(crate) fn operands<'a, const N: usize>(name: &str, ins: &'a [Aval]) -> Resul
 }
 
 /// The aval, if the array's elements and bytes can be counted, so that arithmetic with its sizes cannot overflow.
-///
-/// Dimensions of size 0 count as 1 here, so that the product may be taken in any order.
 pub(crate) fn sized(name: &str, aval: Aval) -> Result<Aval> {
-    let elements = aval.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1) as u64));
-    let Some(elements) = elements.filter(|&n| i64::try_from(n).is_ok()) else {
-        return shape_error(name, format!("the result {aval} has more than 2^63 elements"));
-    };
-    match elements.checked_mul(aval.dtype.size() as u64) {
-        Some(bytes) if i64::try_from(bytes).is_ok() => Ok(aval),
-        _ => shape_error(name, format!("the result {aval} takes more than 2^63 bytes")),
+    match aval.excess() {
+        None => Ok(aval),
+        Some(excess) => shape_error(name, format!("the result {aval} {excess}")),
     }
 }
 

@@ -394,6 +394,7 @@ impl<'t> Parser<'t> {
     }
 
     fn aval(&mut self) -> Result<Aval> {
+        let token = self.at;
         let dtype = self.dtype()?;
         let mut aval = Aval::scalar(dtype);
         if self.skip_mark('<') {
@@ -402,7 +403,10 @@ impl<'t> Parser<'t> {
         }
         self.mark('[')?;
         aval.shape = self.until(']', Self::size)?.into_iter().collect::<Shape>();
-        Ok(aval)
+        match aval.excess() {
+            None => Ok(aval),
+            Some(excess) => Err(self.error(token, format!("{aval} {excess}"))),
+        }
     }
 
     fn size(&mut self) -> Result<usize> {

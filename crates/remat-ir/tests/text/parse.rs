@@ -31,6 +31,15 @@ fn errors_of_form_have_line_and_column_and_what_was_expected() {
     fails("{ lambda ; a:f32[]. let\n  in (a,)", "parse: line 2, column 10: expected `}`, found the end");
     fails("{ lambda ; a:f33[]. let in (a,) }", "parse: line 1, column 14: expected a dtype, found `f33`");
     fails("{ lambda ; a:f32[-1]. let in (a,) }", "parse: line 1, column 18: expected a size, found `-1`");
+    let input = |aval: &str| format!("{{ lambda ; a:{aval}. let b:f32[] = sin 1.0:f32[] in (b,) }}");
+    let large = "f32[2,9223372036854775808]";
+    fails(&input(large), &format!("parse: line 1, column 14: {large} has more than 2^63 elements"));
+    let zero = "f32[2,9223372036854775808,0]";
+    fails(&input(zero), &format!("parse: line 1, column 14: {zero} has more than 2^63 elements"));
+    let bytes = "f64[1152921504606846976]";
+    fails(&input(bytes), &format!("parse: line 1, column 14: {bytes} takes more than 2^63 bytes"));
+    assert!(Jaxpr::parse_unchecked(&input(large)).is_err());
+    program(&input("f64[1152921504606846975]"));
     fails("{ lambda ; a:f32<disk>[]. let in (a,) }", "parse: line 1, column 18: expected a memory space, found `disk`");
     fails("{ lambda ; a. let in (a,) }", "parse: line 1, column 12: expected an input or `.`, found `a`");
     fails("{ lambda a:f32[]. let in (a,) }", "parse: line 1, column 17: expected an input or `;`, found `.`");

@@ -62,11 +62,17 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If a size is negative.
+    /// If a size is negative, or there are more than 2^63 elements or bytes.
     #[doc(alias = "ShapeDtypeStruct")]
     #[track_caller]
     pub fn shape_only(shape: impl Dims, dtype: DType) -> Tensor {
-        deferred(|| Ok(Tensor::from_aval(remat_ir::Aval::new(dtype, shape.to_shape("shape_only")?))))
+        deferred(|| {
+            let aval = remat_ir::Aval::new(dtype, shape.to_shape("shape_only")?);
+            match aval.excess() {
+                None => Ok(Tensor::from_aval(aval)),
+                Some(excess) => Err(Error::new(ErrorKind::Shape, "shape_only", format!("{aval} {excess}"))),
+            }
+        })
     }
 
     /// As [`Tensor::from_slice`], without a copy.
