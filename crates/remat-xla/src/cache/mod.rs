@@ -216,7 +216,10 @@ impl CachedFile {
     fn of(file: &DirEntry) -> Option<CachedFile> {
         let name = file.file_name();
         let (key, rest) = name.to_str()?.split_at_checked(32)?;
-        let is_cached = key.bytes().all(|byte| byte.is_ascii_hexdigit()) && (rest.is_empty() || rest.starts_with('.'));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let unfinished = rest.strip_prefix('.').and_then(|rest| rest.split_once('.'));
+        let is_unfinished = unfinished.is_some_and(|(process, number)| is_number(process) && is_number(number));
+        let is_cached = key.bytes().all(|byte| byte.is_ascii_hexdigit()) && (rest.is_empty() || is_unfinished);
         let metadata = file.metadata().ok().filter(|metadata| is_cached && metadata.is_file())?;
         let (bytes, used) = (on_disk(metadata.len()), metadata.modified().ok()?);
         Some(CachedFile { path: file.path(), bytes, used, is_entry: rest.is_empty() })

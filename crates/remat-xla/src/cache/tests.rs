@@ -102,7 +102,9 @@ fn the_limit_holds_for_several_processes() {
 fn only_files_of_the_cache_are_deleted() {
     let (_folder, cache) = cache(2);
     cache.put(1, b"x");
-    let foreign = ["README", "0123", "not-hexadecimal-but-32-characters"].map(|name| cache.folder().join(name));
+    let names = ["README", "0123", "not-hexadecimal-but-32-characters"].map(String::from);
+    let beside = [".bak", ".1", ".1.", ".1.x"].map(|ending| format!("{:032x}{ending}", 1));
+    let foreign: Vec<PathBuf> = names.into_iter().chain(beside).map(|name| cache.folder().join(name)).collect();
     foreign.iter().for_each(|path| fs::write(path, [0; 100]).unwrap());
     let [begun, left] = [5, 6].map(|number| cache.folder().join(format!("{:032x}.99.{number}", 3)));
     [&begun, &left].iter().for_each(|path| fs::write(path, [0; 100]).unwrap());
