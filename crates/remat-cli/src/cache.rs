@@ -41,8 +41,11 @@ pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
         Command::Clear => {
             let programs = programs.clear()?;
             writeln!(out, "deleted {} in {folder}", taken(programs.entries, "compiled program", programs.bytes))?;
-            let texts = texts.clear()?;
-            writeln!(out, "deleted {} in {of_tokens}", taken(texts.texts, "tokenized text", texts.bytes))?;
+            let (deleted, left) = (texts.clear()?, texts.usage().bytes);
+            writeln!(out, "deleted {} in {of_tokens}", taken(deleted.texts, "tokenized text", deleted.bytes))?;
+            if left > 0 {
+                writeln!(out, "kept {}, which another process is writing", bytes(left))?;
+            }
         }
     }
     Ok(())

@@ -77,21 +77,13 @@ pub(crate) fn open_again(path: Option<&Path>, column: Option<&str>) -> Result<So
     path.map_or_else(|| open(None, column), |path| Source::open(path, column).map_err(plain))
 }
 
-/// All tokens of a text, in order, and the number of its bytes.
-///
-/// # Errors
-/// If the text cannot be read or tokenized.
-pub(crate) fn whole(from: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64)> {
-    Corpus::whole(from, tokenizer).map_err(plain)
-}
-
 /// Divides a text into training text and held-out text.
 ///
 /// # Errors
 /// If there is no text, or it cannot be read or tokenized.
 pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
     let most = if tokenizer.fingerprint() == Tokenizer::bytes().fingerprint() { IN_MEMORY } else { MADE_EACH_TIME };
-    let corpus = if from.size().map_err(plain)? > most {
+    let corpus = if from.is_larger_than(most).map_err(plain)? {
         let folder = token_folder()?
             .context("there is no folder to keep the tokens of this text in: set XDG_CACHE_HOME, or HOME")?;
         Corpus::in_shards(from, tokenizer, folder)

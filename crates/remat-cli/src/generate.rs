@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use remat::{Tensor, random};
+use remat::random;
 use remat_cli::arguments::up_to;
 use remat_cli::command;
 use remat_cli::table::thousands;
 use remat_cli::text::printable;
-use remat_data::Tokens;
+use remat_data::TokenStream;
 
-use crate::data::{Batch, open, whole};
+use crate::data::{open, plain};
 use crate::model::Narrowed;
 use crate::sample::{Choice, sample};
+use crate::sequences::Sequences;
 use crate::source::Source;
 use crate::train::mean_loss;
 
@@ -109,53 +110,25 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     notes(&source.notes, out)?;
     let text = open(args.text.as_deref(), args.column.as_deref())?;
     notes(text.notes(), out)?;
-    let (tokens, bytes) = whole(&text, &source.tokenizer)?;
-    let count = tokens.len();
     if let Some(context) = args.context.filter(|&context| context > source.context) {
         bail!("--context {context} is more than the {} positions of the model", source.context);
     }
-    // The first token is predicted only if a token precedes each text.
-    let predicted = count.saturating_sub(u64::from(source.begin.is_none()));
-    ensure!(predicted > 0, "the text has too few tokens to predict one from another: {count}");
-    let context = args.context.unwrap_or(source.window).min(usize::try_from(predicted).unwrap_or(usize::MAX));
-    let batch = args.batch.unwrap_or(source.batch);
-    let counted = predicted / context as u64 * context as u64;
-    let loss = mean_loss(&source.model, windows(&tokens, source.begin, context, batch))?;
+    let (context, batch) = (args.context.unwrap_or(source.window), args.batch.unwrap_or(source.batch));
+    let tokens = TokenStream::new(&text, &source.tokenizer);
+    let mut sequences = Sequences::new(tokens, source.begin, context, batch).map_err(plain)?;
+    ensure!(sequences.context() > 0, "the text has too few tokens to predict one from another: {}", sequences.tokens());
+    let loss = mean_loss(&source.model, sequences.by_ref())?;
+    let (bytes, count) = (sequences.bytes(), sequences.tokens());
     writeln!(out, "checkpoint: {}", source.path.display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes as usize), text.description())?;
     // The average bytes of the predicted tokens, assuming that they are as long as all others.
     let bytes_of_token = bytes as f64 / count as f64;
     let bits = loss / std::f64::consts::LN_2 / bytes_of_token;
-    Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens", thousands(counted as usize))?)
-}
-
-/// All sequences of a text, in batches of `context` tokens each, after the token that begins sequences if there is one. The end of the text
-/// that does not fill a sequence is left out.
-fn windows(
-    tokens: &Tokens,
-    begin: Option<u32>,
-    context: usize,
-    batch: usize,
-) -> impl Iterator<Item = remat::Result<Batch>> {
-    let first = u64::from(begin.is_none());
-    let count = tokens.len().saturating_sub(first) / context as u64;
-    (0..count).step_by(batch).map(move |row| {
-        let rows = row..count.min(row.saturating_add(batch as u64));
-        let shape = [(rows.end - rows.start) as usize, context];
-        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
-        for row in rows {
-            let start = first + row * context as u64;
-            match begin {
-                Some(begin) => {
-                    inputs.push(begin.cast_signed());
-                    inputs.extend(tokens.read(start, context - 1)?);
-                }
-                None => inputs.extend(tokens.read(start - 1, context)?),
-            }
-            targets.extend(tokens.read(start, context)?);
-        }
-        Ok(Batch { tokens: Tensor::from_vec(inputs, shape), targets: Tensor::from_vec(targets, shape) })
-    })
+    Ok(writeln!(
+        out,
+        "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens",
+        thousands(sequences.predicted() as usize)
+    )?)
 }
 
 fn notes(notes: &[String], out: &mut impl Write) -> Result<()> {

@@ -26,6 +26,7 @@ mod policy;
 mod records;
 mod run;
 mod sample;
+mod sequences;
 mod show;
 mod source;
 mod train;

@@ -70,13 +70,28 @@ fn tokens_of_texts_are_counted_and_deleted() {
     std::fs::write(&text_file, "0123456789".repeat(100)).unwrap();
     let source = remat_data::Source::open(&text_file, None).unwrap();
     remat_data::Corpus::in_shards(&source, &remat_data::Tokenizer::bytes(), &folder).unwrap();
-    std::fs::create_dir(folder.join("photos")).unwrap();
+    let [photos, killed, writing] = ["photos", ".tokensOld", ".tokensNew"].map(|name| folder.join(name));
+    std::fs::create_dir(&photos).unwrap();
     let of = |command| text(&cache(home.path(), command, ""));
     let there = format!(", in {}\n", folder.display());
     let show = of("show");
     let tokens = show.lines().last().unwrap();
     assert!(tokens.starts_with("1 tokenized text, 2.") && tokens.contains(" KiB, in "), "{show}");
     assert!(of("clear").ends_with(&format!("\ndeleted {tokens}\n")));
+    // What a killed process has left goes, and what is being written stays.
+    for left in [&killed, &writing] {
+        std::fs::create_dir(left).unwrap();
+        std::fs::write(left.join("train-00000.tokens"), [0; 100]).unwrap();
+    }
+    let lock = std::fs::File::open(&writing).unwrap();
+    lock.lock().unwrap();
+    let kept = "kept 100 B, which another process is writing";
+    let deleted = format!("\ndeleted 0 tokenized texts, 100 B{there}");
+    let said = of("clear");
+    assert!(said.ends_with(&format!("{deleted}{kept}\n")), "{said}");
+    assert!(!killed.exists() && writing.exists());
+    drop(lock);
+    assert!(of("clear").ends_with(&deleted));
     assert!(of("show").ends_with(&format!("\n0 tokenized texts, 0 B{there}")));
-    assert!(folder.join("photos").exists());
+    assert!(photos.exists());
 }

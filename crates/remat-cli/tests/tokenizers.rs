@@ -137,6 +137,39 @@ fn a_run_keeps_its_tokenizer() {
     assert!(said.contains("`moved` has a file `tokenizer.json` that no run has written"), "{said}");
 }
 
+/// Its tokens are kept in files by the size of the text, not by that of the file.
+#[test]
+#[cfg(feature = "tokenizers")]
+fn a_large_text_in_a_small_file() {
+    let at = folder();
+    let file = fs::File::create(at.path().join("a.txt.gz")).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::best());
+    std::io::Write::write_all(&mut encoder, "to be or not to be,\n".repeat(220_000).as_bytes()).unwrap();
+    assert!(encoder.finish().unwrap().metadata().unwrap().len() < 1 << 20);
+    let small = format!("train {SMALL} --text a.txt.gz --tokenizer {TOKENIZER} --steps 1 --save run");
+    let remat = |args: &str| {
+        let output = common::command(at.path(), args.split_whitespace()).env("XDG_CACHE_HOME", at.path()).output();
+        stdout(output.unwrap())
+    };
+    assert!(remat(&small).contains("text: 4,400,000 bytes in a.txt.gz, "));
+    let shown = remat("cache show");
+    assert!(shown.contains("\n1 tokenized text, "), "{shown}");
+}
+
+/// One line, without the panic of the crate that reads it.
+#[test]
+#[cfg(feature = "tokenizers")]
+fn a_damaged_tokenizer_is_an_error() {
+    let at = folder();
+    fs::create_dir(at.path().join("damaged")).unwrap();
+    fs::write(at.path().join("damaged/tokenizer.json"), r#"{"decoder":{"type":"#).unwrap();
+    let output = remat(at.path(), &format!("train {SMALL} --tokenizer damaged --steps 1"));
+    assert_eq!(output.status.code(), Some(1));
+    let said = error(output);
+    assert!(said.contains("damaged/tokenizer.json` is not a `tokenizer.json` of Hugging Face: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
 #[cfg(feature = "tokenizers")]
 fn loss(line: &str) -> f64 {
     serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap()

@@ -3,7 +3,7 @@
 use remat::layer::location;
 use remat::{Result, Tensor, Tree};
 
-use crate::failure::invalid;
+use crate::failure::{expect_memory, invalid};
 use crate::shuffle::{Shuffle, mixed};
 use crate::tokens::Tokens;
 
@@ -79,10 +79,14 @@ impl Batches {
     /// The batch of a step.
     ///
     /// # Errors
-    /// If a shard cannot be read.
+    /// If a shard cannot be read, or there is no memory for the batch.
     #[track_caller]
     pub fn get(&self, step: u64) -> Result<Batch> {
         let loc = location();
+        // Inputs and targets are i32.
+        let bytes = self.batch.checked_mul(self.context).and_then(|tokens| tokens.checked_mul(8));
+        let what = || format!("a batch of {} sequences of {} tokens", self.batch, self.context);
+        expect_memory(BATCHES, what, bytes).map_err(|error| error.at(loc))?;
         let first = step.wrapping_mul(self.batch as u64);
         let starts = (0..self.batch as u64).map(|row| self.start(first.wrapping_add(row)));
         batch_at(&self.tokens, starts, self.context).map_err(|error| error.at(loc))

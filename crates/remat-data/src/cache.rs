@@ -1,6 +1,6 @@
 //! The cache of shards of texts, a folder that outlives runs.
 
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ const UNFINISHED: &str = ".tokens";
 /// The file that processes lock.
 const LOCK: &str = ".lock";
 
-/// The age of the last write after which an unfinished folder counts as left by a process that ended.
+/// Where folders have no locks, the age of the last write after which an unfinished one counts as left by a process that ended.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// A folder of tokens of texts. The shards of each text and tokenizer are in their own folder, as
@@ -82,7 +82,7 @@ impl TokenCache {
     pub fn clear(&self) -> Result<TokenUsage> {
         let (loc, _lock) = (location(), self.exclusive());
         let mut deleted = TokenUsage::default();
-        for entry in self.entries().filter(|entry| entry.is_finished || entry.is_stale()) {
+        for entry in self.entries().filter(|entry| entry.is_finished || entry.is_left()) {
             match fs::remove_dir_all(&entry.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(cannot(CACHE, "delete", &entry.path, &error).at(loc));
@@ -93,28 +93,37 @@ impl TokenCache {
         Ok(deleted)
     }
 
-    /// A new folder to write shards to, which is deleted when dropped unless it replaces another. Deletes folders of processes that ended.
+    /// A new folder to write shards to. Deletes folders of processes that ended.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub(crate) fn unfinished(&self) -> io::Result<TempDir> {
-        for stale in self.entries().filter(|entry| !entry.is_finished && entry.is_stale()) {
-            // Another process may have deleted it.
-            let _ = fs::remove_dir_all(stale.path);
+    pub(crate) fn unfinished(&self) -> io::Result<Unfinished> {
+        // Nobody takes a folder for one that was left, between its beginning and its lock.
+        let _lock = self.exclusive();
+        for left in self.entries().filter(|entry| !entry.is_finished && entry.is_left()) {
+            // Without locks another process may have deleted it.
+            let _ = fs::remove_dir_all(left.path);
         }
-        tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.folder)
+        self.begun()
     }
 
-    /// Replaces a folder by one that was written. The old folder is moved away and deleted afterwards, so that its path never has only a
-    /// part of its files.
+    /// The same, while the cache is locked.
+    fn begun(&self) -> io::Result<Unfinished> {
+        let folder = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.folder)?;
+        let lock = File::open(folder.path()).ok().filter(|folder| folder.try_lock().is_ok());
+        Ok(Unfinished { folder, _lock: lock })
+    }
+
+    /// Replaces a folder by one that was written, while the cache is locked. The old folder is moved away and deleted afterwards, so that
+    /// its path never has only a part of its files.
     ///
     /// # Errors
     /// If one cannot be moved.
-    pub(crate) fn replace(&self, folder: &Path, written: &Path) -> io::Result<()> {
-        let aside = self.unfinished()?;
+    pub(crate) fn replace(&self, folder: &Path, written: &Unfinished) -> io::Result<()> {
+        let aside = self.begun()?;
         match fs::rename(folder, aside.path().join("old")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => fs::rename(written, folder),
+            _ => fs::rename(written.path(), folder),
         }
     }
 
@@ -147,6 +156,19 @@ impl TokenUsage {
     }
 }
 
+/// A folder that this process writes. It is deleted when dropped, unless it has replaced another.
+pub(crate) struct Unfinished {
+    folder: TempDir,
+    /// The folder itself, locked as long as this is written: a kill of the process unlocks it. `None` where folders have no locks.
+    _lock: Option<File>,
+}
+
+impl Unfinished {
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
 /// A folder of the cache.
 struct Entry {
     path: PathBuf,
@@ -176,7 +198,14 @@ impl Entry {
         Some(this)
     }
 
-    fn is_stale(&self) -> bool {
-        SystemTime::now().duration_since(self.written).is_ok_and(|age| age > STALE)
+    /// Whether the process that wrote an unfinished folder has ended.
+    fn is_left(&self) -> bool {
+        match File::open(&self.path).map(|folder| folder.try_lock()) {
+            Ok(Ok(())) => true,
+            Ok(Err(TryLockError::WouldBlock)) => false,
+            Ok(Err(TryLockError::Error(_))) | Err(_) => {
+                SystemTime::now().duration_since(self.written).is_ok_and(|age| age > STALE)
+            }
+        }
     }
 }

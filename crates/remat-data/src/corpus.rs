@@ -9,12 +9,12 @@ use remat::Result;
 use remat::ir::counted;
 use remat::layer::location;
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 use twox_hash::XxHash3_64;
 
 use crate::cache::{INDEX, TokenCache};
 use crate::failure::{cannot, invalid, wrong};
-use crate::source::{Piece, Source};
+use crate::source::Source;
+use crate::stream::{Tokenized, tokenized};
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{Header, ToFiles, ToMemory, Tokens, Writer};
 
@@ -23,9 +23,6 @@ const CORPUS: &str = "Corpus";
 
 /// One of this many documents is held out; of a text file, the last of this many parts.
 const HELD_OUT: usize = 10;
-
-/// The bytes of text that are tokenized together.
-const TOGETHER: usize = 2 << 20;
 
 /// The names of the two sequences in a folder of shards.
 const TRAIN: &str = "train";
@@ -138,12 +135,12 @@ impl Corpus {
             .map_err(|error| cannot(CORPUS, "make the folder", cache.folder(), &error))?;
         let failed = |error: &io::Error| cannot(CORPUS, "write", &folder, error);
         let written = cache.unfinished().map_err(|error| failed(&error))?;
-        write(source, tokenizer, fingerprint, &written)?;
+        write(source, tokenizer, fingerprint, written.path())?;
         let _lock = cache.exclusive();
         // Another process may have written the same meanwhile, or without locks be replacing this one.
         let (train, test, counts) = match open() {
             Ok(opened) => opened,
-            Err(_) => match (cache.replace(&folder, written.path()), open()) {
+            Err(_) => match (cache.replace(&folder, &written), open()) {
                 (Err(error), Err(_)) => return Err(failed(&error)),
                 (_, opened) => opened?,
             },
@@ -151,24 +148,6 @@ impl Corpus {
         let mut corpus = Corpus::new(source, train, test, counts);
         corpus.notes.extend(notes);
         Ok(corpus)
-    }
-
-    /// Tokenizes a text in memory with nothing held out; returns all tokens in order, and the bytes of the text.
-    ///
-    /// # Errors
-    /// As [`Corpus::in_memory`].
-    #[track_caller]
-    pub fn whole(source: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64)> {
-        let loc = location();
-        let mut all = ToMemory::new(tokenizer.vocabulary());
-        let mut bytes = 0;
-        let each = |piece: &Piece, _: u64, mut tokens: Vec<u32>| {
-            bytes += piece.bytes.len() as u64;
-            tokens.extend(tokenizer.end_of_text().filter(|_| piece.ends));
-            all.write(&tokens)
-        };
-        each_piece(source, tokenizer, each).map_err(|error| error.at(loc))?;
-        Ok((all.into_tokens(), bytes))
     }
 
     fn new(source: &Source, train: Tokens, held_out: Tokens, counts: Counts) -> Corpus {
@@ -200,8 +179,7 @@ impl Corpus {
         if self.held_out.len() >= least && self.train.len() >= least {
             return Ok(self);
         }
-        let (train, held_out) =
-            self.train.divided_again(&self.held_out, least as usize).map_err(|error| error.at(loc))?;
+        let (train, held_out) = self.train.divided_again(&self.held_out, least);
         Ok(Corpus { train, held_out, ..self })
     }
 }
@@ -249,14 +227,14 @@ fn open(folder: &Path, tokenizer: &Tokenizer, source: u64) -> Result<(Tokens, To
 ///
 /// # Errors
 /// As [`Corpus::in_shards`].
-fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &TempDir) -> Result<()> {
+fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &Path) -> Result<()> {
     let header = header(tokenizer, fingerprint);
-    let [mut train, mut test] = [TRAIN, TEST].map(|name| ToFiles::new(folder.path(), name, header));
+    let [mut train, mut test] = [TRAIN, TEST].map(|name| ToFiles::new(folder, name, header));
     let counts = tokenize(source, tokenizer, &mut train, &mut test)?;
     let (train, held_out) = (train.finish()?, test.finish()?);
     let Header { tokenizer, vocabulary, source, .. } = header;
     let index = Index { tokenizer, vocabulary, source, train, held_out, counts };
-    let path = folder.path().join(INDEX);
+    let path = folder.join(INDEX);
     let write = || -> io::Result<()> {
         let file = File::create(&path)?;
         serde_json::to_writer_pretty(&file, &index)?;
@@ -272,58 +250,31 @@ fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &Temp
 fn tokenize(source: &Source, tokenizer: &Tokenizer, train: &mut impl Writer, test: &mut impl Writer) -> Result<Counts> {
     let mut counts = Counts::default();
     let (by_document, end) = (source.has_rows(), tokenizer.end_of_text());
-    each_piece(source, tokenizer, |piece, document, mut tokens| {
+    for tokenized in tokenized(source, tokenizer) {
+        let Tokenized { piece, document, mut tokens } = tokenized?;
         counts.bytes += piece.bytes.len() as u64;
         counts.documents = document + 1;
         counts.not_utf8 += u64::from(tokenizer.needs_text() && std::str::from_utf8(&piece.bytes).is_err());
         if by_document {
             tokens.extend(end.filter(|_| piece.ends));
             let is_held_out = document % HELD_OUT as u64 == HELD_OUT as u64 - 1;
-            return if is_held_out { test.write(&tokens) } else { train.write(&tokens) };
+            if is_held_out {
+                test.write(&tokens)?
+            } else {
+                train.write(&tokens)?
+            }
+            continue;
         }
         let held_out = tokens.split_off(tokens.len() - tokens.len() / HELD_OUT);
         tokens.extend(end);
         train.write(&tokens)?;
-        if held_out.is_empty() {
-            return Ok(());
+        if !held_out.is_empty() {
+            test.write(&held_out)?;
+            test.write(end.as_slice())?;
         }
-        test.write(&held_out)?;
-        test.write(end.as_slice())
-    })?;
+    }
     if counts.documents == 0 {
         return Err(wrong(CORPUS, source.path(), "has no text"));
     }
     Ok(counts)
-}
-
-/// Calls `each` with every piece of a text, the index of its document, and its tokens.
-///
-/// # Errors
-/// Those of the source, the tokenizer and `each`.
-fn each_piece(
-    source: &Source,
-    tokenizer: &Tokenizer,
-    mut each: impl FnMut(&Piece, u64, Vec<u32>) -> Result<()>,
-) -> Result<()> {
-    let (mut pieces, mut document, mut is_over) = (source.pieces(), 0, false);
-    while !is_over {
-        let (mut together, mut bytes) = (Vec::new(), 0);
-        while bytes < TOGETHER && !is_over {
-            match pieces.next() {
-                Some(piece) => {
-                    let piece = piece?;
-                    // Short pieces take memory besides their bytes.
-                    bytes += piece.bytes.len() + 256;
-                    together.push(piece);
-                }
-                None => is_over = true,
-            }
-        }
-        let texts: Vec<&[u8]> = together.iter().map(|piece| piece.bytes.as_slice()).collect();
-        for (piece, tokens) in together.iter().zip(tokenizer.encode_all(&texts)?) {
-            each(piece, document, tokens)?;
-            document += u64::from(piece.ends);
-        }
-    }
-    Ok(())
 }

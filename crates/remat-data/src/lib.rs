@@ -19,21 +19,23 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. `failure`, `shuffle`, `open`: errors of files, permutations, files that may be compressed
+//! 1. `failure`, `shuffle`, `open`, `guard`: errors of files, permutations, files that may be compressed, readers of other crates
 //! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as numbers, sequences of these
 //! 3. [`images`](Images): labelled images and their batches
-//! 4. [`cache`](TokenCache): the folder of shards
+//! 4. [`cache`](TokenCache), [`stream`](TokenStream): the folder of shards, tokens as they are made
 //! 5. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): training and held-out tokens, batches, batches made ahead
 
 mod batches;
 mod cache;
 mod corpus;
 mod failure;
+mod guard;
 mod images;
 mod open;
 mod prefetch;
 mod shuffle;
 mod source;
+mod stream;
 mod tokenizer;
 mod tokens;
 
@@ -43,5 +45,6 @@ pub use corpus::Corpus;
 pub use images::{Channels, Fit, ImageBatch, ImageBatches, Images, Pictures, Split};
 pub use prefetch::Prefetch;
 pub use source::{Piece, Source, TEXT_COLUMN};
+pub use stream::TokenStream;
 pub use tokenizer::{Decoder, Tokenizer};
 pub use tokens::Tokens;

@@ -18,6 +18,11 @@ pub(crate) fn kind(path: &Path) -> String {
     if COMPRESSED.contains(&outer.as_str()) { extension(&path.with_extension("")) } else { outer }
 }
 
+/// Whether a file is decompressed as it is read.
+pub(crate) fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|e| COMPRESSED.contains(&&*e.to_string_lossy().to_lowercase()))
+}
+
 /// Opens the content of a file; a `.gz` or `.zst` file is decompressed as it is read.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use remat::{Error, ErrorKind, Result};
-use remat_data::{Batch, Batches, Corpus, Prefetch, Source, TokenCache, TokenUsage, Tokenizer, Tokens};
+use remat_data::{Batch, Batches, Corpus, Prefetch, Source, TokenCache, TokenStream, TokenUsage, Tokenizer, Tokens};
 use tempfile::TempDir;
 
 fn text(content: impl AsRef<[u8]>) -> (TempDir, Source) {
@@ -61,9 +61,10 @@ fn the_last_tenth_of_each_file_is_held_out() {
         (0..90).chain(end).chain(100..145).chain(end).chain([150, 256]).collect::<Vec<i32>>()
     );
     assert_eq!(all(&corpus.held_out), (90..100).chain(end).chain(145..150).chain(end).collect::<Vec<i32>>());
-    let (whole, bytes) = Corpus::whole(&source, &Tokenizer::bytes_with_end()).unwrap();
-    assert_eq!(all(&whole), (0..100).chain(end).chain(100..150).chain(end).chain([150, 256]).collect::<Vec<i32>>());
-    assert_eq!(bytes, 151);
+    let mut stream = TokenStream::new(&source, &Tokenizer::bytes_with_end());
+    let whole: Vec<Vec<u32>> = stream.by_ref().collect::<Result<_>>().unwrap();
+    assert_eq!(whole.concat(), (0..100).chain([256]).chain(100..150).chain([256, 150, 256]).collect::<Vec<u32>>());
+    assert_eq!(stream.bytes(), 151);
 }
 
 #[test]
@@ -94,6 +95,33 @@ fn no_less_than_a_sequence_is_held_out() {
     assert!(both(usize::MAX).is_err());
 }
 
+/// Parts of shards are the tokens of memory, and are told from one another.
+#[test]
+fn tokens_are_divided_again_in_shards() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let row = |i: usize| format!("{{\"text\": \"{}\"}}\n", "abcdefghijk"[..i + 1].repeat(3));
+    for rows in [9, 11] {
+        fs::write(&path, (0..rows).map(row).collect::<String>()).unwrap();
+        let source = Source::open(&path, None).unwrap();
+        let memory = Corpus::in_memory(&source, &Tokenizer::bytes()).unwrap();
+        let shards = Corpus::in_shards(&source, &Tokenizer::bytes(), folder.path().join("cache")).unwrap();
+        let whole = [all(&memory.train), all(&memory.held_out)].concat();
+        for context in [5, 30, 40, 62] {
+            let of = |corpus: &Corpus| corpus.clone().with_context(context).unwrap();
+            let (memory, shards) = (of(&memory), of(&shards));
+            assert_eq!([all(&memory.train), all(&memory.held_out)].concat(), whole);
+            assert!(memory.held_out.len() > context as u64);
+            assert_eq!(all(&shards.train), all(&memory.train), "{rows} {context}");
+            assert_eq!(all(&shards.held_out), all(&memory.held_out), "{rows} {context}");
+            assert_eq!(shards.held_out.fingerprint(), memory.held_out.fingerprint());
+            assert_ne!(shards.held_out.fingerprint(), shards.train.fingerprint());
+            let (len, last) = (shards.held_out.len(), all(&shards.held_out).pop().unwrap());
+            assert_eq!(shards.held_out.read(len - 1, 1).unwrap(), [last]);
+        }
+    }
+}
+
 #[test]
 fn texts_without_text() {
     let (folder, source) = text("");
@@ -103,9 +131,15 @@ fn texts_without_text() {
     assert_eq!(message(Corpus::in_shards(&source, &Tokenizer::bytes(), &cache), folder.path()), expected);
     // Nothing is left of what failed.
     assert_eq!(entries(&cache).len(), 0);
-    let (tokens, bytes) = Corpus::whole(&source, &Tokenizer::bytes()).unwrap();
-    assert!(tokens.is_empty() && bytes == 0);
+    assert_eq!(TokenStream::new(&source, &Tokenizer::bytes()).count(), 0);
+    let tokens = Tokens::new(&[], 256).unwrap();
+    assert!(tokens.is_empty());
     assert_eq!(message(tokens.read(0, 1), folder.path()), "tokens 0 to 1 are asked for, and there are 0");
+    fs::remove_file(source.path()).unwrap();
+    let mut stream = TokenStream::new(&source, &Tokenizer::bytes());
+    let error = stream.next().unwrap().unwrap_err();
+    assert!(error.message().starts_with("cannot read `") && error.loc().is_some(), "{error}");
+    assert!(stream.next().is_none());
 }
 
 #[test]
@@ -181,6 +215,19 @@ fn shards_are_made_again_when_the_text_changes_or_they_are_damaged() {
 }
 
 #[test]
+fn a_text_that_changed_is_tokenized_again_though_size_and_time_are_those_before() {
+    let (folder, source) = text("0123456789");
+    let cache = folder.path().join("cache");
+    let tokens = || {
+        File::options().append(true).open(source.path()).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        all(&Corpus::in_shards(&source, &Tokenizer::bytes(), &cache).unwrap().train)
+    };
+    assert_eq!(tokens(), (48..57).collect::<Vec<i32>>());
+    fs::write(source.path(), "abcdefghij").unwrap();
+    assert_eq!(tokens(), (97..106).collect::<Vec<i32>>());
+}
+
+#[test]
 fn several_runs_on_a_text_that_changed() {
     let (folder, source) = text("0");
     let (path, cache) = (folder.path().join("a.txt"), folder.path().join("cache"));
@@ -197,13 +244,12 @@ fn several_runs_on_a_text_that_changed() {
     }
 }
 
+/// At once, and not what another process writes: it has locked its folder.
 #[test]
 fn what_killed_runs_have_left_is_deleted() {
     let (folder, source) = text("0123456789");
     let cache = TokenCache::new(folder.path().join("cache"));
     assert_eq!((cache.usage(), cache.clear().unwrap()), (TokenUsage::default(), TokenUsage::default()));
-    let old = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
-    let age = |path: PathBuf| File::open(path).unwrap().set_modified(old).unwrap();
     let left = |name: &str| {
         let folder = cache.folder().join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -211,18 +257,18 @@ fn what_killed_runs_have_left_is_deleted() {
         folder
     };
     let (killed, writing, other) = (left(".tokensOld"), left(".tokensNew"), left("photos"));
-    age(killed.join("train-00000.tokens"));
-    for folder in [&killed, &writing, &other] {
-        age(folder.clone());
-    }
+    let lock = File::open(&writing).unwrap();
+    lock.lock().unwrap();
     assert_eq!(cache.usage(), TokenUsage { texts: 0, bytes: 200 });
     Corpus::in_shards(&source, &Tokenizer::bytes(), cache.folder()).unwrap();
-    // A process may still write to a folder in which a file is new.
     assert!(!killed.exists() && writing.exists() && other.exists());
     let shards = TokenUsage { texts: 1, bytes: cache.usage().bytes - 100 };
     assert_eq!(cache.clear().unwrap(), shards);
     assert_eq!(cache.usage(), TokenUsage { texts: 0, bytes: 100 });
     assert!(writing.exists() && other.exists());
+    drop(lock);
+    assert_eq!(cache.clear().unwrap(), TokenUsage { texts: 0, bytes: 100 });
+    assert!(!writing.exists() && other.exists());
 }
 
 #[test]

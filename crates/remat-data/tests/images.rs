@@ -6,7 +6,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use remat::Result;
-use remat_data::{Channels, ImageBatch, ImageBatches, Images, Prefetch, Split};
+use remat_data::{Batches, Channels, ImageBatch, ImageBatches, Images, Prefetch, Split, Tokens};
 use tempfile::TempDir;
 
 #[track_caller]
@@ -166,6 +166,28 @@ fn arguments_that_are_wrong() {
     assert_eq!(channels(&[0.5, 0.5], &[1.0]), "there are 2 means and 1 standard deviations for 1 channels");
     assert_eq!(channels(&[0.5], &[0.0]), "a mean of 0.5 with a standard deviation of 0 cannot be normalised");
     assert_eq!(channels(&[f32::NAN], &[1.0]), "a mean of NaN with a standard deviation of 1 cannot be normalised");
+}
+
+#[test]
+fn batches_for_which_there_is_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = || Images::new((0..8).collect(), [2, 2, 1], vec![0, 1], 2).unwrap();
+    for batch in [usize::MAX, usize::MAX / 2, 1 << 50] {
+        let batches = ImageBatches::new(images(), batch, 0).unwrap();
+        let expected = format!("there is no memory for a batch of {batch} images of shape [2, 2, 1]");
+        assert_eq!(message(batches.get(0), &folder), expected);
+        assert_eq!(message(batches.bytes(7), &folder), expected);
+        // Those that there are.
+        let all: Vec<ImageBatch> = batches.in_order().collect::<Result<_>>().unwrap();
+        assert_eq!(all[0].labels.to_vec::<i32>().unwrap(), [0, 1]);
+    }
+    let drawn = message(Images::drawn(1 << 50, [8, 8, 3], 10, 0), &folder);
+    assert_eq!(drawn, format!("there is no memory for {} images of shape [8, 8, 3]", 1u64 << 50));
+    let tokens = Tokens::new(&[1, 2, 3], 4).unwrap();
+    for batch in [usize::MAX, 1 << 50] {
+        let error = message(Batches::new(tokens.clone(), [batch, 2], 0).unwrap().get(3), &folder);
+        assert_eq!(error, format!("there is no memory for a batch of {batch} sequences of 2 tokens"));
+    }
 }
 
 fn floats(batch: &ImageBatch) -> Vec<f32> {

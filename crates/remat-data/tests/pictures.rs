@@ -21,6 +21,11 @@ fn sizes_that_are_none() {
     assert_eq!(open(Pictures::new([0, 4])), "images of shape [0, 4, 3] are empty");
     let channels = open(Pictures { channels: 2, ..Pictures::new([4, 4]) });
     assert_eq!(channels, "pictures have 3 channels or 1 for grey, and not 2");
+    #[cfg(target_pointer_width = "64")]
+    assert_eq!(
+        open(Pictures::new([1, 1 << 32])),
+        "images of 1 by 4294967296 pixels are too large: a picture has at most 2^32 rows or columns"
+    );
 }
 
 #[cfg(not(feature = "image"))]
@@ -198,6 +203,21 @@ mod with_decoders {
         assert_eq!(message(batches.bytes(0), folder.path()), gone);
         let ahead = Prefetch::new(0, 1, move |step| batches.get(step)).unwrap();
         assert_eq!(ahead.next().map(drop).unwrap_err().message().replace(folder.path().to_str().unwrap(), "DIR"), gone);
+    }
+
+    #[test]
+    fn images_for_which_there_is_no_memory() {
+        let folder = folder(&[("a/1.png", plain(40, 40, [1, 2, 3]))]);
+        let mut pictures = Pictures::new([1 << 24; 2]);
+        for fit in [Fit::Crop, Fit::Stretch] {
+            pictures.fit = fit;
+            let images = Images::folder(folder.path(), &pictures).unwrap();
+            let one = "there is no memory for `DIR/a/1.png` as an image of 16777216 by 16777216 pixels";
+            assert_eq!(message(images.pixels(0), folder.path()), one);
+            let batches = ImageBatches::new(images, 1, 0).unwrap();
+            let all = "there is no memory for a batch of 1 image of shape [16777216, 16777216, 3]";
+            assert_eq!(message(batches.get(0), folder.path()), all);
+        }
     }
 
     /// Batches of pictures are those of the same images in memory: their order, crops and flips.

@@ -267,8 +267,61 @@ fn a_changed_file_has_another_fingerprint() {
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let second = of();
     assert_ne!(second, first);
+    let times = [1u64, 2].map(|seconds| {
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(seconds)).unwrap();
+        of()
+    });
+    assert!(times[0] != times[1] && times[0] != second);
+    let third = of();
     fs::rename(folder.path().join("b.txt"), folder.path().join("c.txt")).unwrap();
-    assert_ne!(of(), second);
+    assert_ne!(of(), third);
+}
+
+/// As `cp -p`, `rsync -t` and `tar` do it.
+#[test]
+fn a_change_is_noticed_whose_size_and_time_are_those_before() {
+    let folder = folder(&[("a.txt", b"a")]);
+    let path = folder.path().join("a.txt");
+    // Small, and so large that its content is not read as a whole.
+    for size in [1, 9 << 20] {
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(size).unwrap();
+        let of = || {
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+            Source::open(&path, None).unwrap().fingerprint().unwrap()
+        };
+        let mut found = vec![of()];
+        for at in [0, size - 1] {
+            let bytes = [fs::read(&path).unwrap()[at as usize] + 1];
+            write_at(&file, &bytes, at);
+            found.push(of());
+        }
+        let different: std::collections::BTreeSet<u64> = found.iter().copied().collect();
+        assert_eq!(different.len(), 3, "{size}: {found:?}");
+    }
+}
+
+fn write_at(mut file: &File, bytes: &[u8], at: u64) {
+    use std::io::{Seek, SeekFrom};
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// Whatever their size on the disk.
+#[test]
+fn sizes_of_compressed_files_are_those_of_their_text() {
+    let text = "to be or not to be, ".repeat(100_000);
+    let folder = folder(&[("a.txt.gz", &gzipped(text.as_bytes())), ("b.txt", b"0123456789")]);
+    let source = Source::open(folder.path(), None).unwrap();
+    assert!(source.size().unwrap() < 100_000);
+    let at = |bytes| source.is_larger_than(bytes).unwrap();
+    assert_eq!([0, 100_000, 2_000_009, 2_000_010].map(at), [true, true, true, false]);
+    let plain = Source::open(folder.path().join("b.txt"), None).unwrap();
+    assert_eq!([9, 10].map(|bytes| plain.is_larger_than(bytes).unwrap()), [true, false]);
+    let path = folder.path().join("a.txt.gz");
+    fs::write(&path, &gzipped(text.as_bytes())[..100]).unwrap();
+    let cut = Source::open(&path, None).unwrap().is_larger_than(1 << 20);
+    assert!(cut.is_err_and(|error| error.message().starts_with("cannot read `") && error.loc().is_some()));
 }
 
 #[cfg(feature = "parquet")]
@@ -317,6 +370,51 @@ mod parquet {
         fs::write(&path, damaged).unwrap();
         let error = message(pieces(&path, None), &folder);
         assert!(error.starts_with("`DIR/b.parquet` cannot be read at row 0: "), "{error}");
+    }
+
+    /// The crate that reads them panics at some.
+    #[test]
+    fn files_that_are_damaged() {
+        let folder = folder(&[]);
+        let whole = fs::read(data("gzip.parquet")).unwrap();
+        let path = folder.path().join("a.parquet");
+        let mut errors = 0;
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(&path, damaged).unwrap();
+            errors += usize::from(pieces(&path, None).is_err());
+        }
+        assert!(errors > whole.len() / 10, "{errors} of {}", whole.len());
+    }
+
+    /// A file whose metadata was damaged: of 1000 rows in groups of 400, 400 and 200.
+    #[test]
+    fn other_numbers_of_rows_than_the_file_says() {
+        let folder = folder(&[]);
+        let whole = fs::read(data("snappy.parquet")).unwrap();
+        let path = folder.path().join("a.parquet");
+        // Thrift writes 1000 as 0xd0 0x0f, and 400 as 0xa0 0x06: of the file, of the last group, and of a page in the second group.
+        let cases: [(&[u8], u8, &str); 3] = [
+            (b"\x16\xd0\x0f", 0xce, "row 1000: Parquet error: the file ends, and is said to have 999 rows"),
+            (
+                b"\x16\xa4\x5e\x16\x90\x03",
+                0x92,
+                "row 1000: Parquet error: the row group ends, and is said to go on to row 1001",
+            ),
+            (
+                b"\x15\xf8\x06\x15\xb4\x06\x2c\x15\xa0\x06",
+                0x9e,
+                "row 799: Parquet error: the row group ends, and is said to go on to row 800",
+            ),
+        ];
+        for (place, byte, expected) in cases {
+            let at = whole.windows(place.len()).rposition(|bytes| bytes == place).unwrap() + place.len() - 2;
+            let mut damaged = whole.clone();
+            damaged[at] = byte;
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(message(pieces(&path, None), &folder), format!("`DIR/a.parquet` cannot be read at {expected}"));
+        }
     }
 }
 

@@ -131,12 +131,12 @@ mod hugging_face {
         let tokenizer = Tokenizer::open(data("gpt2")).unwrap();
         let source = remat_data::Source::open(&path, None).unwrap();
         assert!(source.pieces().count() > 1);
-        let (tokens, bytes) = remat_data::Corpus::whole(&source, &tokenizer).unwrap();
-        let mut expected: Vec<i32> =
-            tokenizer.encode(text.as_bytes()).unwrap().into_iter().map(u32::cast_signed).collect();
+        let mut stream = remat_data::TokenStream::new(&source, &tokenizer);
+        let tokens: Vec<Vec<u32>> = stream.by_ref().collect::<remat::Result<_>>().unwrap();
+        let mut expected = tokenizer.encode(text.as_bytes()).unwrap();
         expected.push(0);
-        assert_eq!(bytes, text.len() as u64);
-        assert!(tokens.read(0, expected.len()).unwrap() == expected);
+        assert_eq!(stream.bytes(), text.len() as u64);
+        assert!(tokens.concat() == expected);
     }
 
     /// A tokenizer whose file puts `<s>` before each text, as that of Llama does.
@@ -152,6 +152,26 @@ mod hugging_face {
         let tokenizer = Tokenizer::open(&path).unwrap();
         assert_eq!(tokenizer.begin_of_text(), Some(1));
         assert_eq!(tokenizer.encode(b"to be").unwrap(), plain.encode(b"to be").unwrap());
+    }
+
+    /// The crate that reads them panics at some.
+    #[test]
+    fn files_that_are_cut_off_or_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        fs::write(&path, r#"{"decoder":{"type":"#).unwrap();
+        let error = Tokenizer::open(&path).unwrap_err();
+        assert!(error.message().contains("` is not a `tokenizer.json` of Hugging Face: ") && error.loc().is_some());
+        let whole = fs::read(data("bert/tokenizer.json")).unwrap();
+        for at in (0..whole.len()).step_by(7) {
+            fs::write(&path, &whole[..at]).unwrap();
+            assert!(Tokenizer::open(&path).is_err(), "{at}");
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 7);
+            fs::write(&path, damaged).unwrap();
+            // Some are tokenizers, of which some cannot be used.
+            let _ = Tokenizer::open(&path).and_then(|tokenizer| tokenizer.decode(&tokenizer.encode(b"to be")?));
+        }
     }
 
     #[test]

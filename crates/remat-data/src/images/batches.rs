@@ -1,13 +1,11 @@
 //! Images as batches.
 
-use std::borrow::Cow;
-
-use remat::ir::Element;
+use remat::ir::{Element, counted};
 use remat::layer::location;
 use remat::{Result, Tensor, Tree};
 
 use super::{Channels, Images};
-use crate::failure::invalid;
+use crate::failure::{expect_memory, invalid};
 use crate::shuffle::{Shuffle, mixed};
 
 /// The operation that errors name.
@@ -118,11 +116,12 @@ impl ImageBatches {
     /// The batch of a step, with images as f32.
     ///
     /// # Errors
-    /// If a picture cannot be read or decoded.
+    /// If a picture cannot be read or decoded, or there is no memory for the batch.
     #[track_caller]
     pub fn get(&self, step: u64) -> Result<ImageBatch> {
-        let (loc, (pixels, labels)) = (location(), self.changed(step));
-        Ok(self.tensors(self.floats(pixels.map_err(|error| error.at(loc))?), labels))
+        let loc = location();
+        let (pixels, labels) = self.changed(step).map_err(|error| error.at(loc))?;
+        Ok(self.tensors(self.floats(pixels), labels))
     }
 
     /// The same images as bytes, not normalised: a quarter of the memory, for models that normalise them.
@@ -131,8 +130,9 @@ impl ImageBatches {
     /// As [`ImageBatches::get`].
     #[track_caller]
     pub fn bytes(&self, step: u64) -> Result<ImageBatch> {
-        let (loc, (pixels, labels)) = (location(), self.changed(step));
-        Ok(self.tensors(pixels.map_err(|error| error.at(loc))?, labels))
+        let loc = location();
+        let (pixels, labels) = self.changed(step).map_err(|error| error.at(loc))?;
+        Ok(self.tensors(pixels, labels))
     }
 
     /// Batches of all images in order, as f32, neither cropped nor flipped, to test a model. The last batch may have fewer images.
@@ -143,25 +143,38 @@ impl ImageBatches {
         let (this, count) = (self.clone(), self.images.len());
         (0..count).step_by(self.batch).map(move |first| {
             let images: Vec<usize> = (first..count.min(first.saturating_add(this.batch))).collect();
+            this.expect_memory(images.len())?;
             let pixels = this.images.several(&images)?.concat();
             Ok(this.tensors(this.floats(pixels), this.labels(&images)))
         })
     }
 
     /// The bytes of a step's augmented images, and their labels.
-    fn changed(&self, step: u64) -> (Result<Vec<u8>>, Vec<i32>) {
+    ///
+    /// # Errors
+    /// If a picture cannot be read or decoded, or there is no memory for the batch.
+    fn changed(&self, step: u64) -> Result<(Vec<u8>, Vec<i32>)> {
+        self.expect_memory(self.batch)?;
         let count = self.images.len() as u64;
         let first = step.wrapping_mul(self.batch as u64);
         // Images are counted over all epochs.
         let rows = (0..self.batch as u64).map(|row| first.wrapping_add(row));
         let image = |at: u64| Shuffle::new(self.seed, at / count, count).at(at % count) as usize;
         let images: Vec<usize> = rows.clone().map(image).collect();
-        let changed = |all: Vec<Cow<'_, [u8]>>| {
-            let mut pixels = Vec::with_capacity(all.iter().map(|image| image.len()).sum());
-            rows.zip(&all).for_each(|(at, image)| self.add(image, self.change(at), &mut pixels));
-            pixels
-        };
-        (self.images.several(&images).map(changed), self.labels(&images))
+        let all = self.images.several(&images)?;
+        let mut pixels = Vec::with_capacity(all.iter().map(|image| image.len()).sum());
+        rows.zip(&all).for_each(|(at, image)| self.add(image, self.change(at), &mut pixels));
+        Ok((pixels, self.labels(&images)))
+    }
+
+    /// # Errors
+    /// If there is no memory for a batch of this many images: their numbers, their bytes twice and as f32, and their labels.
+    fn expect_memory(&self, count: usize) -> Result<()> {
+        let shape = self.images.shape();
+        let of_image = shape.iter().try_fold(6usize, |bytes, &size| bytes.checked_mul(size));
+        let bytes = of_image.and_then(|bytes| bytes.checked_add(64)?.checked_mul(count));
+        let what = || format!("a batch of {} of shape {shape:?}", counted(count, "image"));
+        expect_memory(BATCHES, what, bytes)
     }
 
     /// The classes of images.

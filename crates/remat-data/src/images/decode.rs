@@ -11,7 +11,7 @@ use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use remat::{Error, Result};
 
 use super::{Fit, IMAGES, Pictures};
-use crate::failure::{cannot, wrong};
+use crate::failure::{cannot, expect_memory, wrong};
 
 /// Decodes a picture to the bytes of an image, row by row and pixel by pixel. The format is detected from the content, not from the name.
 /// The picture is rotated according to its EXIF orientation, and transparent pixels are blended with white.
@@ -38,6 +38,7 @@ pub(super) fn picture(path: &Path, as_image: &Pictures) -> Result<Vec<u8>> {
     if picture.color().has_alpha() {
         picture = on_white(&picture);
     }
+    expect_memory(IMAGES, || shown(path, as_image), scratch(&picture, as_image))?;
     let picture = fitted(picture, as_image);
     Ok(if as_image.channels == 1 { picture.into_luma8().into_raw() } else { picture.into_rgb8().into_raw() })
 }
@@ -62,9 +63,21 @@ fn is_cut_off(bytes: &[u8]) -> bool {
     }
 }
 
+/// The bytes that resizing takes at most: four f32 for each pixel of the result, and of the picture that has the result's height alone; or
+/// its width. `None` if they cannot be counted.
+fn scratch(picture: &DynamicImage, as_image: &Pictures) -> Option<usize> {
+    let [height, width] = as_image.size;
+    let columns = width.checked_add(usize::try_from(picture.width()).ok()?)?;
+    height.checked_mul(columns)?.checked_mul(16)
+}
+
+fn shown(path: &Path, as_image: &Pictures) -> String {
+    format!("`{}` as an image of {} by {} pixels", path.display(), as_image.size[0], as_image.size[1])
+}
+
 /// Resizes the picture to the size of the image, by averaging the pixels that each new pixel covers (a triangle filter).
 fn fitted(picture: DynamicImage, as_image: &Pictures) -> DynamicImage {
-    // Sizes beyond u32 are rejected before, because of the memory that they take.
+    // Larger sides are rejected before.
     let [height, width] = as_image.size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
     if (picture.height(), picture.width()) == (height, width) {
         return picture;

@@ -1,5 +1,7 @@
 //! Synthetic images.
 
+use remat::ir::counted;
+
 use super::{Images, Inner, Pixels, size_of};
 use crate::shuffle::mixed;
 
@@ -16,7 +18,11 @@ pub(super) fn images(count: usize, shape: [usize; 3], classes: usize, seed: u64)
         return Err(format!("{count} images of {classes} classes cannot be drawn"));
     }
     let [height, width, channels] = shape;
-    let mut pixels = Vec::with_capacity(size);
+    let mut pixels = Vec::new();
+    let has_memory = pixels.try_reserve_exact(size).is_ok();
+    if !has_memory {
+        return Err(format!("there is no memory for {} of shape {shape:?}", counted(count, "image")));
+    }
     let labels: Vec<i32> = (0..count).map(|image| (image % classes) as i32).collect();
     for (image, &label) in labels.iter().enumerate() {
         let key = mixed(mixed(seed) ^ image as u64);

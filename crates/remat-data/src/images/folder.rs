@@ -89,6 +89,11 @@ pub(super) fn open(folder: &Path, as_images: &Pictures) -> Result<Images> {
     let [height, width] = as_images.size;
     let shape = [height, width, as_images.channels];
     size_of(1, shape).map_err(|message| invalid(IMAGES, message))?;
+    if as_images.size.iter().any(|&side| u32::try_from(side).is_err()) {
+        let message =
+            format!("images of {height} by {width} pixels are too large: a picture has at most 2^32 rows or columns");
+        return Err(invalid(IMAGES, message));
+    }
     if !matches!(as_images.channels, 1 | 3) {
         let message = format!("pictures have 3 channels or 1 for grey, and not {}", as_images.channels);
         return Err(invalid(IMAGES, message));

@@ -1,6 +1,7 @@
 //! Text from files and folders, as a stream of documents.
 
 mod files;
+mod identity;
 mod json;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -19,6 +20,7 @@ use remat::{Error, ErrorKind, Result};
 use twox_hash::XxHash3_64;
 
 use crate::failure::{cannot, wrong};
+use crate::guard::guarded;
 use files::Below;
 pub use piece::Piece;
 
@@ -217,21 +219,50 @@ impl Source {
         self.files.iter().map(|file| Ok(metadata(file)?.len())).sum()
     }
 
-    /// A number that changes if a file is added, removed, renamed or written: it depends on names, sizes and modification times.
+    /// Whether it has more bytes than this, on the disk or as text. Files that are compressed are read for this, as far as needed.
+    ///
+    /// ```
+    /// let source = remat_data::Source::in_memory("a poem", "roses are red");
+    /// assert_eq!((source.is_larger_than(12)?, source.is_larger_than(13)?), (true, false));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If a file no longer exists.
+    /// If a file no longer exists, or a compressed one cannot be read.
+    #[track_caller]
+    pub fn is_larger_than(&self, bytes: u64) -> Result<bool> {
+        let loc = location();
+        self.has_more_than(bytes).map_err(|error| error.at(loc))
+    }
+
+    fn has_more_than(&self, bytes: u64) -> Result<bool> {
+        let is_larger = self.size()? > bytes;
+        let may_grow = |file: &PathBuf| crate::open::is_compressed(file) || Kind::of(file) == Kind::Parquet;
+        if is_larger || !self.files.iter().any(may_grow) {
+            return Ok(is_larger);
+        }
+        let mut left = bytes;
+        for piece in self.pieces() {
+            match left.checked_sub(piece?.bytes.len() as u64) {
+                Some(less) => left = less,
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// A number that changes if a file is added, removed, renamed or written: it depends on names, sizes, times and samples of the content.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
     pub fn fingerprint(&self) -> Result<u64> {
         let mut hasher = XxHash3_64::new();
         hasher.write(self.column.as_bytes());
         hasher.write(self.text.as_deref().unwrap_or_default().as_bytes());
         for file in &self.files {
-            let data = metadata(file)?;
-            let changed = data.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
             let name = file.strip_prefix(&self.path).unwrap_or(file);
             hasher.write(name.as_os_str().as_encoded_bytes());
-            hasher.write(&data.len().to_le_bytes());
-            hasher.write(&changed.map_or(0, |time| time.as_nanos()).to_le_bytes());
+            identity::write(file, &mut hasher).map_err(|error| cannot(READ, "read", file, &error))?;
         }
         Ok(hasher.finish())
     }
@@ -244,20 +275,19 @@ impl Source {
         let column = self.column.clone();
         let mut files = self.files.clone().into_iter();
         let in_memory = self.text.as_deref().map(|text| piece::cut(text).collect::<Vec<_>>());
-        let mut current = in_memory.map(|pieces| Box::new(pieces.into_iter().map(Ok)) as Pieces);
+        let in_memory = in_memory.map(|pieces| Box::new(pieces.into_iter().map(Ok)) as Pieces);
+        let mut current = in_memory.map(|pieces| (PathBuf::new(), pieces));
         let mut is_over = false;
         std::iter::from_fn(move || {
             while !is_over {
-                let next = match &mut current {
-                    Some(pieces) => pieces.next(),
-                    None => None,
-                };
+                let next = current.as_mut().and_then(|(file, pieces)| guarded_next(file, pieces));
                 if let Some(next) = next {
                     is_over = next.is_err();
                     return Some(next);
                 }
-                match open(&files.next()?, &column) {
-                    Ok(pieces) => current = Some(pieces),
+                let file = files.next()?;
+                match guarded(|| open(&file, &column)).unwrap_or_else(|panic| Err(failed(&file, &panic))) {
+                    Ok(pieces) => current = Some((file, pieces)),
                     Err(error) => {
                         is_over = true;
                         return Some(Err(error));
@@ -305,6 +335,16 @@ fn is_device(data: &fs::Metadata) -> bool {
         let _ = data;
         false
     }
+}
+
+/// The next piece of a file, whose reader may panic at damage: after that it is not read further.
+fn guarded_next(file: &Path, pieces: &mut Pieces) -> Option<Result<Piece>> {
+    guarded(|| pieces.next()).unwrap_or_else(|panic| Some(Err(failed(file, &panic))))
+}
+
+/// The error of a file whose reader has panicked.
+fn failed(file: &Path, panic: &str) -> Error {
+    wrong(READ, file, format!("cannot be read, and is probably damaged: {panic}"))
 }
 
 fn metadata(file: &Path) -> Result<fs::Metadata> {

@@ -7,6 +7,7 @@ use parquet::basic::Type;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use remat::Result;
 use remat::ir::did_you_mean;
@@ -97,21 +98,32 @@ fn find(file: &SerializedFileReader<File>, column: &str) -> std::result::Result<
 
 impl Rows {
     /// The next rows, each with its number from 0; a null has no bytes. `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the reader; if there are other numbers of rows than the file says.
     fn next(&mut self) -> std::result::Result<Option<Vec<(usize, Option<ByteArray>)>>, ParquetError> {
+        let lost = |what: String| Err(ParquetError::General(what));
         loop {
             let reader = match &mut self.reader {
                 Some(reader) => reader,
-                None if self.group == self.file.num_row_groups() => return Ok(None),
+                None if self.group == self.file.num_row_groups() => {
+                    let said = self.file.metadata().file_metadata().num_rows();
+                    let has_all = i64::try_from(self.row) == Ok(said);
+                    return if has_all {
+                        Ok(None)
+                    } else {
+                        lost(format!("the file ends, and is said to have {said} rows"))
+                    };
+                }
                 None => match self.file.get_row_group(self.group)?.get_column_reader(self.column)? {
                     ColumnReader::ByteArrayColumnReader(reader) => self.reader.insert(reader),
-                    _ => return Err(ParquetError::General("the column has another type in this row group".into())),
+                    _ => return lost("the column has another type in this row group".into()),
                 },
             };
             let (mut levels, mut values) = (Vec::new(), Vec::new());
             let (records, ..) = reader.read_records(ROWS, Some(&mut levels), None, &mut values)?;
             if records == 0 {
-                self.reader = None;
-                self.group += 1;
+                self.end_group()?;
                 continue;
             }
             let (first, present) = (self.row, self.present);
@@ -122,6 +134,22 @@ impl Rows {
                 |i: usize| if levels.get(i).is_none_or(|&level| level == present) { values.next() } else { None };
             return Ok(Some((0..records).map(|i| (first + i, element(i))).collect()));
         }
+    }
+
+    /// Goes on to the next row group.
+    ///
+    /// # Errors
+    /// If this one had another number of rows than the file says.
+    fn end_group(&mut self) -> std::result::Result<(), ParquetError> {
+        let groups = self.file.metadata().row_groups();
+        let said: i64 = groups.iter().take(self.group + 1).map(RowGroupMetaData::num_rows).fold(0, i64::saturating_add);
+        if i64::try_from(self.row) != Ok(said) {
+            let message = format!("the row group ends, and is said to go on to row {said}");
+            return Err(ParquetError::General(message));
+        }
+        self.reader = None;
+        self.group += 1;
+        Ok(())
     }
 }
 

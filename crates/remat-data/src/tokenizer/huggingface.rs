@@ -11,6 +11,7 @@ use twox_hash::XxHash3_64;
 
 use super::{FILE, TOKENIZER};
 use crate::failure::{cannot, wrong};
+use crate::guard::guarded;
 
 /// Names of the token that ends documents, in GPT-2, Llama 2, Llama 3, Gemma.
 const ENDS: [&str; 4] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"];
@@ -48,11 +49,9 @@ enum Token {
 /// If a file cannot be read, is not a tokenizer, or names an end token that is not in the vocabulary.
 pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     let json = fs::read(path).map_err(|error| cannot(TOKENIZER, "read", path, &error))?;
-    let mut inner = tokenizers::Tokenizer::from_bytes(&json)
-        .map_err(|error| wrong(TOKENIZER, path, format!("is not a `tokenizer.json` of Hugging Face: {error}")))?;
-    // We cut lengths ourselves.
-    let changed = inner.with_truncation(None);
-    changed.map_err(|error| wrong(TOKENIZER, path, error.to_string()))?.with_padding(None);
+    let inner = guarded(|| parsed(&json)).and_then(|parsed| parsed.map_err(|error| error.to_string()));
+    let inner =
+        inner.map_err(|error| wrong(TOKENIZER, path, format!("is not a `tokenizer.json` of Hugging Face: {error}")))?;
     let largest = inner.get_vocab(true).into_values().max();
     let vocabulary = largest.map_or(0, |token| token as usize + 1);
     if vocabulary == 0 {
@@ -69,10 +68,17 @@ pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     hasher.write(&json);
     hasher.write(&end.map_or(u64::MAX, u64::from).to_le_bytes());
     // Derived from the tokens around a text of one letter.
-    let around = inner.encode("a", true).map_err(|error| failed("encode", &*error))?;
+    let around = used("encode", || inner.encode("a", true))?;
     let begin = around.get_special_tokens_mask().first().filter(|&&is_special| is_special == 1);
     let begin = begin.and_then(|_| around.get_ids().first().copied());
     Ok((Model { inner, vocabulary, begin, json, config }, end, hasher.finish()))
+}
+
+/// The tokenizer of a text in JSON. Lengths are cut elsewhere.
+fn parsed(json: &[u8]) -> tokenizers::Result<tokenizers::Tokenizer> {
+    let mut inner = tokenizers::Tokenizer::from_bytes(json)?;
+    inner.with_truncation(None)?.with_padding(None);
+    Ok(inner)
 }
 
 /// The text of a configuration, if there is one.
@@ -114,12 +120,12 @@ impl Model {
 
     pub(super) fn encode(&self, texts: &[&[u8]]) -> Result<Vec<Vec<u32>>> {
         let texts: Vec<_> = texts.iter().map(|text| String::from_utf8_lossy(text)).collect();
-        let encoded = self.inner.encode_batch_fast(texts, false).map_err(|error| failed("encode", &*error))?;
+        let encoded = used("encode", || self.inner.encode_batch_fast(texts, false))?;
         Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
     }
 
     pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {
-        self.inner.decode(tokens, true).map_err(|error| failed("decode", &*error))
+        used("decode", || self.inner.decode(tokens, true))
     }
 }
 
@@ -138,6 +144,11 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|error| cannot(TOKENIZER, "write", path, &error))
 }
 
-fn failed(what: &str, error: &(dyn std::error::Error + Send + Sync)) -> Error {
-    Error::new(ErrorKind::Argument, TOKENIZER, format!("the tokenizer cannot {what}: {error}"))
+/// What a tokenizer makes of something.
+///
+/// # Errors
+/// Its own, or its panic: a file may ask for what its parts cannot do.
+fn used<T>(what: &str, work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+    let done = guarded(work).and_then(|done| done.map_err(|error| error.to_string()));
+    done.map_err(|error| Error::new(ErrorKind::Argument, TOKENIZER, format!("the tokenizer cannot {what}: {error}")))
 }

@@ -6,6 +6,7 @@ mod write;
 
 use std::fs::File;
 use std::hash::Hasher;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,14 +31,16 @@ struct Inner {
 }
 
 /// A part of the sequence, in little-endian numbers of two or four bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     /// The index of its first token in the sequence.
     start: u64,
     len: u64,
+    /// The number of its first token in `bytes`.
+    first: u64,
     width: usize,
     checksum: u64,
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
 }
 
 #[derive(Debug)]
@@ -141,27 +144,36 @@ impl Tokens {
         Ok(Tokens(Arc::new(Inner { parts, vocabulary: expected.vocabulary as usize })))
     }
 
-    /// The tokens of both, concatenated, and split before the last `count`.
-    ///
-    /// # Errors
-    /// As [`Tokens::read`]; there are at least `count`.
-    pub(crate) fn divided_again(&self, other: &Tokens, count: usize) -> Result<(Tokens, Tokens)> {
-        let mut all = self.read(0, self.len() as usize)?;
-        all.extend(other.read(0, other.len() as usize)?);
-        let end = all.split_off(all.len().saturating_sub(count));
-        let kept = |tokens: Vec<i32>| {
-            let tokens: Vec<u32> = tokens.into_iter().map(i32::cast_unsigned).collect();
-            Tokens::new(&tokens, self.vocabulary())
+    /// The tokens of both, concatenated, and split before the last `count`. Nothing is read.
+    pub(crate) fn divided_again(&self, other: &Tokens, count: u64) -> (Tokens, Tokens) {
+        let len = self.len() + other.len();
+        let behind = |part: &Part| Part { start: self.len() + part.start, ..part.clone() };
+        let all: Vec<Part> = self.0.parts.iter().cloned().chain(other.0.parts.iter().map(behind)).collect();
+        let between = |range: Range<u64>| {
+            let parts = all.iter().filter_map(|part| part.within(&range)).collect();
+            Tokens(Arc::new(Inner { parts, vocabulary: self.vocabulary() }))
         };
-        Ok((kept(all)?, kept(end)?))
+        let end = len.saturating_sub(count);
+        (between(0..end), between(end..len))
     }
 }
 
 impl Part {
+    /// The tokens of a range of the sequence, as a part of a sequence that begins there; `None` if it has none of them.
+    fn within(&self, range: &Range<u64>) -> Option<Part> {
+        let (start, end) = (self.start.max(range.start), (self.start + self.len).min(range.end));
+        let len = end.checked_sub(start).filter(|&len| len > 0)?;
+        let first = self.first + (start - self.start);
+        let mut hasher = XxHash3_64::new();
+        [self.checksum, first, len].iter().for_each(|number| hasher.write(&number.to_le_bytes()));
+        let checksum = if len == self.len { self.checksum } else { hasher.finish() };
+        Some(Part { start: start - range.start, len, first, checksum, ..self.clone() })
+    }
+
     fn read(&self, from: u64, count: usize, vocabulary: usize, tokens: &mut Vec<i32>) -> Result<()> {
-        let (at, len) = (from * self.width as u64, count * self.width);
+        let (at, len) = ((self.first + from) * self.width as u64, count * self.width);
         let (buffer, path): (Vec<u8>, Option<&Path>);
-        let bytes = match &self.bytes {
+        let bytes = match &*self.bytes {
             Bytes::Memory(bytes) => {
                 path = None;
                 bytes.get(at as usize..at as usize + len).unwrap_or_default()

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::hash::Hasher;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use remat::Result;
 use remat::ir::counted;
@@ -48,8 +49,8 @@ pub(super) fn open(path: &Path, expected: &Header, start: u64) -> Result<Part> {
     if checksum(&mut file).map_err(|error| failed(&error))? != header.checksum {
         return Err(wrong(TOKENS, path, "is damaged: its checksum does not match"));
     }
-    let bytes = Bytes::File { file, path: path.to_path_buf(), begin };
-    Ok(Part { start, len: header.count, width: header.width as usize, checksum: header.checksum, bytes })
+    let bytes = Arc::new(Bytes::File { file, path: path.to_path_buf(), begin });
+    Ok(Part { start, len: header.count, first: 0, width: header.width as usize, checksum: header.checksum, bytes })
 }
 
 /// The checksum of the rest of a file.

@@ -53,7 +53,7 @@ impl ToMemory {
         let (bytes, vocabulary, width) = (self.bytes, self.vocabulary, width_of(self.vocabulary));
         let len = (bytes.len() / width) as u64;
         let checksum = XxHash3_64::oneshot(&bytes);
-        let part = Part { start: 0, len, width, checksum, bytes: Bytes::Memory(bytes) };
+        let part = Part { start: 0, len, first: 0, width, checksum, bytes: Arc::new(Bytes::Memory(bytes)) };
         Tokens(Arc::new(Inner { parts: vec![part], vocabulary }))
     }
 }
