@@ -119,6 +119,8 @@ fn kept_lines(path: &Path, step: u32) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
