@@ -58,7 +58,8 @@ kinds! {
     }
 }
 
-/// Element `i` along the dimension is the reduction of elements `0..=i`, or of `i..` when reversed.
+/// Element `i` along the dimension is the reduction of elements `0..=i`, or of `i..` when reversed. Sums, products and logarithms of floats
+/// are accumulated in f64, sums of f64 in two numbers, and each is rounded once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Cumulative {

@@ -27,8 +27,8 @@ kinds! {
     }
 }
 
-/// Reduces every window; padding holds the identity of the monoid. A NaN wins a `Max` or `Min`; f16 and bf16 are summed in
-/// f32 and rounded once.
+/// Reduces every window; padding holds the identity of the monoid. A NaN wins a `Max` or `Min`. Floats are summed in f64, and those of f64
+/// in two numbers, and are rounded once; an engine may sum in f32 in another order whose error does not grow with the window.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ReduceWindow {
