@@ -10,8 +10,9 @@ use remat_ir::{Error, ErrorKind, Loc, Result};
 
 use super::{Output, Tracer};
 
-/// The stack that must remain to trace one more function, in bytes.
-const MIN_STACK: usize = 128 << 10;
+/// The stack that must remain to trace one more function, in bytes. A nested `jit` takes frames of 32 kB without optimisation, and what runs
+/// inside a trace, such as the compiler of the engine, takes more than 128 KiB.
+const MIN_STACK: usize = 512 << 10;
 
 /// Fails if the stack of the thread is nearly used up. An overflow would abort the program without a message.
 pub(super) fn check_stack() -> Result<()> {
