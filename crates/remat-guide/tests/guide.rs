@@ -97,7 +97,8 @@ fn taken_apart(line: &str) -> (String, Vec<f64>) {
 /// depends on the CPU, and is no part of a peak at which none is in use.
 fn are_near(one: &[String], other: &[String]) -> bool {
     let sorted = |lines: &[String]| {
-        let lines = lines.iter().filter(|line| !line.trim_start().starts_with("scratch "));
+        let lines =
+            lines.iter().filter(|line| !line.trim_start().starts_with("scratch ") && !line.contains("scratch of "));
         let mut parts: Vec<_> = lines.map(|line| taken_apart(line)).collect();
         parts.sort_by(|a, b| a.partial_cmp(b).unwrap());
         parts
