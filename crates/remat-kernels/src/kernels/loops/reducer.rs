@@ -11,8 +11,7 @@ use remat_ir::{DType, ReduceKind};
 
 use crate::tile::{self, LANES, LanesFn, RUN, ReduceFn, StridedFn, TileFn};
 
-/// Additions to an accumulator before it is added to that of the next level: a power of two. (With 32, sums of rows in a cache took 2 to
-/// 10 % longer than with one level.)
+/// Additions to an accumulator before it is added to that of the next level: a power of two.
 const BLOCK: usize = 32;
 
 /// The levels for this many additions to each accumulator.
