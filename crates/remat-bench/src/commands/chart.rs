@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use plotters::coord::Shift;
@@ -122,7 +122,7 @@ fn panel(
     const TOP: i32 = 52;
     const BAR: i32 = 18;
     let (width, _) = area.dim_in_pixel();
-    let most = all.iter().flat_map(|series| of(series)).copied().fold(1e-9, f64::max);
+    let most = all.iter().flat_map(&of).copied().fold(1e-9, f64::max);
     let scale = (width as i32 - LEFT - 60) as f64 / most;
     area.draw(&Text::new(title.to_string(), (LEFT, 8), text(&GREY, Pos::new(HPos::Left, VPos::Top))))?;
     for (i, series) in all.iter().enumerate() {
@@ -148,6 +148,8 @@ fn panel(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// A file of the repository.
