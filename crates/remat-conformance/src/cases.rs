@@ -172,7 +172,7 @@ impl Cases<'_> {
 }
 
 /// Converts a panic to an error.
-fn catch<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn catch<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(format!("panics: {}", text(&*panic))))
 }
 

@@ -24,12 +24,13 @@
 //!
 //! [`Engine`] describes the engine under test. A property is a function that returns the number of its cases, or the [`Failures`].
 //! [`PROPERTIES`] lists all of them, and [`conformance`] runs all. Samples of every operation come from `remat-testkit`, so an operation is
-//! tested as soon as it has samples. [`closed`] and [`random_programs`] are whole programs, which other tests use as well. Speed is not
+//! tested as soon as it has samples. [`closed`] and [`random_programs`] are whole programs, which other tests use as well. The command of this
+//! crate ([`search`]) runs random programs for as long as it may. Speed is not
 //! tested here, nor is the evaluator, which `remat`'s tests of derivatives and of operations check.
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`closed`], [`random_programs`]: whole programs
+//! 1. [`closed`], [`random_programs`], [`rereads`]: whole programs
 //! 2. `arrays`: values for programs
 //! 3. `closeness`, `memory`: how close results must be, and which blocks a run allocates
 //! 4. `half`: what roundings to half precision add
@@ -39,6 +40,7 @@
 //! 8. `cases`: the cases of a property
 //! 9. `samples`: the samples of every operation
 //! 10. `derived`, `errors`, `large`, `programs`, `sums`: the other properties
+//! 11. `trial`, [`search`], `regions`: programs that read operands of regions again, and the search for wrong ones
 
 mod arrays;
 mod cases;
@@ -54,8 +56,12 @@ mod large;
 mod memory;
 mod programs;
 pub mod random_programs;
+mod regions;
+pub mod rereads;
 mod samples;
+pub mod search;
 mod sums;
+mod trial;
 
 pub use cases::{Failure, Failures};
 pub use engine::Engine;
@@ -105,6 +111,11 @@ macro_rules! tests {
             /// Random programs of operations that are rounded once, compared bit for bit, so that no rounding between two operations of a
             /// loop is missing or added.
             programs::random_programs_of_exact_operations_agree_in_every_bit,
+            /// Operands of regions that are read again, in each order, inside and after the region, in loops, under each of several policies,
+            /// with kept and with donated arguments.
+            regions::operands_of_regions_are_read_again,
+            /// Random programs of this kind.
+            regions::random_programs_with_regions_agree,
         }
     };
     (@tests $engine:path; $($(#[$doc:meta])* $module:ident::$property:ident,)*) => {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use remat_conformance::search::{Limits, search};
 use remat_conformance::{
     Engine, Failure, Failures, PROPERTIES, conformance, errors_agree, many_random_numbers_agree, programs_agree,
     samples_agree_in_every_dtype,
@@ -181,4 +183,13 @@ fn conformance_is_all_properties() {
     let failed: Vec<&str> = failed.iter().map(|failures| failures.property).collect();
     assert_eq!(failed, PROPERTIES.iter().map(|(property, _)| *property).collect::<Vec<_>>());
     assert!(failed.contains(&"errors_agree"));
+}
+
+#[test]
+fn searches_find_wrong_results_and_name_their_seeds() {
+    let limits = Limits { time: Duration::from_secs(600), comparisons: 1, seed: 3 };
+    let report = search(&Defective(Defect::Zeros), &limits);
+    assert_eq!(report.wrong.iter().map(|wrong| wrong.seed).collect::<Vec<_>>(), [3]);
+    assert!(report.to_string().contains("\n--seed 3: "), "{report}");
+    assert!(search(&Reference, &limits).wrong.is_empty());
 }

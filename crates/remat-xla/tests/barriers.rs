@@ -160,7 +160,7 @@ fn extrema_are_elements_of_their_operands() {
     for (kind, axis) in [("cummin", 1), ("cummax", 1), ("cummin", 0)] {
         let (extrema, mask) = masks(&format!("o:M = {kind}[axis={axis} reverse=False] n; p:bool[64,64] = eq n o"));
         let step = if axis == 1 { 1 } else { N };
-        let is_new = |at: usize| (at / step) % N == 0 || extrema[at] != extrema[at - step];
+        let is_new = |at: usize| (at / step).is_multiple_of(N) || extrema[at] != extrema[at - step];
         let missed = (0..N * N).filter(|&at| is_new(at) && !mask[at]).count();
         assert_eq!(missed, 0, "{kind} along axis {axis}");
     }
