@@ -10,7 +10,7 @@ struct Layer {
     down: Tensor,
 }
 
-fn loss(layers: &Vec<Layer>, x: &Tensor) -> Tensor {
+fn loss(layers: &[Layer], x: &Tensor) -> Tensor {
     let run = |x: Tensor, layer: &Layer| {
         let block = |x: &Tensor| x + x.matmul(&layer.up).named("hidden").gelu().matmul(&layer.down);
         checkpoint(Policy::names(["hidden"]), block)(&x)
