@@ -98,6 +98,20 @@ fn the_table_shows_what_differs() {
 }
 
 #[test]
+fn arrays_of_which_parts_are_read_are_measured() {
+    let records = records("reads --count 3,6 --repeat 1");
+    let reads = ["weights", "apart", "steps", "embeddings", "shared", "columns"];
+    for read in reads {
+        let of: Vec<&Value> = records.iter().filter(|record| record["read"] == read).collect();
+        let [few, many] = of[..] else { panic!("{read}: {of:?}") };
+        assert_eq!((&few["count"], &many["count"]), (&3.into(), &6.into()), "{read}");
+        assert!(number(many, "planned_peak") > number(few, "planned_peak") && number(few, "step_s") > 0.0, "{of:?}");
+    }
+    assert_eq!(records.len(), 2 * reads.len());
+    assert!(stdout(bench("reads --read shared --count 2 --repeat 1 --policy nothing")).contains("shared"));
+}
+
+#[test]
 fn what_is_wrong_is_one_line() {
     let message = failure(&format!("step {SMALL} --policy none,dost"));
     assert_eq!(message, "error: parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?\n");

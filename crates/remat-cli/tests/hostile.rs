@@ -160,3 +160,24 @@ fn exit_codes_are_in_the_help() {
         assert!(stdout(remat(at.path(), &format!("{command} --help"))).contains("Exit codes: 0 "), "{command}");
     }
 }
+
+/// A text that no memory holds is read as a stream: the command is still at work when it is stopped here, and has taken little.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_text_of_ten_gigabytes_is_never_in_memory() {
+    let at = run();
+    fs::File::create(at.path().join("big.txt")).unwrap().set_len(10 << 30).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -v 600000; exec \"$REMAT\" eval r --text big.txt"]);
+    shell.current_dir(at.path()).env("REMAT", env!("CARGO_BIN_EXE_remat")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut command = shell.spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    let status = fs::read_to_string(format!("/proc/{}/status", command.id())).unwrap();
+    let ended = command.try_wait().unwrap();
+    command.kill().unwrap();
+    command.wait().unwrap();
+    assert_eq!(ended, None, "it has ended by itself");
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux counts it");
+    let kibibytes: usize = most.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes < 200 << 10, "{kibibytes} KiB");
+}

@@ -117,6 +117,9 @@ pub fn counted(n: usize, noun: &str) -> String {
     format!("{n} {stem}{ending}")
 }
 
+/// Words of this many characters are not compared with others.
+const LONGEST: usize = 1000;
+
 /// The end of a message about an unknown word: `; did you mean `dots`?` if a known word is similar, else the text of `otherwise`. Words are
 /// similar within one edit, and one more for each three characters.
 ///
@@ -124,15 +127,22 @@ pub fn counted(n: usize, noun: &str) -> String {
 /// use remat_ir::did_you_mean;
 /// assert_eq!(did_you_mean("dost", ["dots", "names"], String::new), "; did you mean `dots`?");
 /// assert_eq!(did_you_mean("magic", ["dots"], || "; it is dots".into()), "; it is dots");
+/// // At once, whatever a file names its parts.
+/// let (word, other) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
+/// assert_eq!(did_you_mean(&word, [other.as_str(), "dots"], String::new), "");
 /// ```
 pub fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,
     otherwise: impl FnOnce() -> String,
 ) -> String {
-    let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &word.to_lowercase());
-    match known.into_iter().map(|name| (distance(name), name)).min() {
-        Some((distance, name)) if distance <= 1 + word.chars().count() / 3 => format!("; did you mean `{name}`?"),
+    let (length, word) = (word.chars().count(), word.to_lowercase());
+    let most = 1 + length / 3;
+    // The distance takes time and memory by both lengths, which files of strangers choose, and is no less than their difference.
+    let near = known.into_iter().filter(|name| length < LONGEST && name.chars().count().abs_diff(length) <= most);
+    let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &word);
+    match near.map(|name| (distance(name), name)).min() {
+        Some((distance, name)) if distance <= most => format!("; did you mean `{name}`?"),
         Some(_) | None => otherwise(),
     }
 }

@@ -106,7 +106,7 @@ fn chart(page: &str) -> Result<String> {
 }
 
 fn text<'a>(color: &'a RGBColor, anchor: Pos) -> TextStyle<'a> {
-    TextStyle::from(("sans-serif", 14)).color(color).pos(anchor)
+    TextStyle::from(("sans-serif", 16)).color(color).pos(anchor)
 }
 
 /// Horizontal bars: for each policy one of each program, with its number.
@@ -118,15 +118,15 @@ fn panel(
     of: impl Fn(&Series) -> &Vec<f64>,
     decimals: usize,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    const LEFT: i32 = 130;
+    const LEFT: i32 = 140;
     const TOP: i32 = 52;
     const BAR: i32 = 18;
     let (width, _) = area.dim_in_pixel();
     let most = all.iter().flat_map(&of).copied().fold(1e-9, f64::max);
     let scale = (width as i32 - LEFT - 60) as f64 / most;
-    area.draw(&Text::new(title.to_string(), (LEFT, 8), text(&GREY, Pos::new(HPos::Left, VPos::Top))))?;
+    area.draw(&Text::new(title.to_string(), (LEFT - 100, 8), text(&GREY, Pos::new(HPos::Left, VPos::Top))))?;
     for (i, series) in all.iter().enumerate() {
-        let at = (LEFT + 90 * i as i32, 30);
+        let at = (LEFT + 90 * i as i32, 32);
         area.draw(&Rectangle::new([at, (at.0 + 12, at.1 + 12)], COLORS[i].filled()))?;
         area.draw(&Text::new(series.name, (at.0 + 18, at.1 + 6), text(&GREY, Pos::new(HPos::Left, VPos::Center))))?;
     }

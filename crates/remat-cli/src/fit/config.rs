@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use remat_cli::text::message;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -139,7 +140,8 @@ impl Config {
             size_or(name, 0)
         };
         let flag = |name: &str, other: bool| value.get(name).and_then(Value::as_bool).unwrap_or(other);
-        let name = value["_name_or_path"].as_str().filter(|name| !name.is_empty()).unwrap_or(kind).to_string();
+        // It is printed as the title.
+        let name = message(value["_name_or_path"].as_str().filter(|name| !name.is_empty()).unwrap_or(kind));
         let config = match kind {
             "gpt2" => {
                 let (width, heads) = (size("n_embd")?, size("n_head")?);
