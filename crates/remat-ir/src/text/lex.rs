@@ -72,11 +72,23 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token<'_>, usize)>> {
 
 /// An error of kind [`ErrorKind::Parse`] at the byte `at`.
 pub(super) fn error_at(text: &str, at: usize, message: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Parse, "parse", format!("{}: {message}", position(text, at)))
+    Error::new(ErrorKind::Parse, "parse", placed(text, at, &message.to_string()))
+}
+
+/// A message with the position of a byte. Where it quotes a word of the text that is longer than any page, its middle is left out.
+pub(super) fn placed(text: &str, at: usize, message: &str) -> String {
+    const LONGEST: usize = 1000;
+    let (place, count) = (position(text, at), message.chars().count());
+    if count <= LONGEST {
+        return format!("{place}: {message}");
+    }
+    let head: String = message.chars().take(LONGEST / 2).collect();
+    let tail: String = message.chars().skip(count - LONGEST / 2).collect();
+    format!("{place}: {head} … {tail}")
 }
 
 /// Line and column of a byte, both counted from 1, columns in characters.
-pub(super) fn position(text: &str, at: usize) -> String {
+fn position(text: &str, at: usize) -> String {
     let before = &text[..at];
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
     let line = before.bytes().filter(|&b| b == b'\n').count() + 1;

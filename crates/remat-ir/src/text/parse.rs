@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::lex::{Token, error_at, lex, position};
+use super::lex::{Token, error_at, lex, placed};
 use super::policy::{memory, policy};
 use crate::{
     Atom, Atoms, Aval, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Loc, Op, Param, ParamMap, Result, Shape, Var,
@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
 
     /// An operation's own error, with the position of a token.
     fn error_of(&self, token: usize, error: Error) -> Error {
-        let message = format!("{}: {}", position(self.text, self.byte(token)), error.message());
+        let message = placed(self.text, self.byte(token), error.message());
         Error::new(error.kind(), error.operation(), message)
     }
 

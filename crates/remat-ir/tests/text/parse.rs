@@ -190,3 +190,22 @@ fn no_part_of_a_program_panics() {
         }
     }
 }
+
+/// A message quotes the text, but no page of it.
+#[test]
+fn errors_about_long_words_are_short() {
+    let long = "9".repeat(20_000);
+    let message = |error: remat_ir::Error| {
+        assert!(error.message().chars().count() < 1100, "{error}");
+        error.message().to_string()
+    };
+    let policy = message(format!("dots{long}").parse::<Policy>().unwrap_err());
+    assert!(policy.starts_with("line 1, column 1: unknown policy `dots999") && policy.contains("9 … "), "{policy}");
+    let programs = [
+        format!("{{ lambda ; a:f32[2]. let b:f32[2] = sin[{long}] a in (b,) }}"),
+        format!("{{ lambda ; a:f32[2]. let b:f32[2] = é{long} a in (b,) }}"),
+    ];
+    for program in programs {
+        assert!(message(Jaxpr::parse(&program).unwrap_err()).starts_with("line 1, column "));
+    }
+}
