@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use nix::sys::stat::Mode;
@@ -81,6 +82,9 @@ const PATHS: [&str; 8] = ["none/there", ".", "..", "run/step-000001", "text.txt/
 
 /// A file without an end. It is no value of a flag whose file is written, since a fault could replace it.
 const ENDLESS: &str = "/dev/zero";
+
+/// The time after which a command that was asked for too much is told to end.
+const LONG: Duration = Duration::from_secs(15);
 
 /// One flag or variable with a value.
 struct Case {
@@ -200,7 +204,10 @@ impl Case {
         copy(prepared, &folder)?;
         std::os::unix::fs::symlink("loop", folder.join("loop"))?;
         mkfifo(&folder.join("pipe"), Mode::S_IRWXU)?;
-        let job = self.job(work, &folder);
+        let mut job = self.job(work, &folder);
+        if self.may_take_long() {
+            job = job.within(LONG);
+        }
         let ended = job.run()?;
         let is_working = ended.ending == Ending::Told && self.may_take_long();
         let problem = ended.broken().filter(|_| !is_working);

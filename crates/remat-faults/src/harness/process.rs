@@ -17,7 +17,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// The time that a command has. Machines may be slow and busy: what is awaited here takes seconds at most.
+/// The time that a command has, unless it is given another. Machines may be slow and busy: what is awaited here takes seconds at most.
 const TIME: Duration = Duration::from_secs(60);
 
 /// The time in which a command has to end after SIGINT.
@@ -36,6 +36,7 @@ pub(crate) struct Job {
     arguments: Vec<OsString>,
     folder: PathBuf,
     variables: Vec<(OsString, OsString)>,
+    time: Duration,
 }
 
 /// How a command ended.
@@ -65,7 +66,7 @@ impl Job {
         let inside = ["HOME", "XDG_CACHE_HOME", "TMPDIR"].map(|name| (name.into(), folder.into()));
         let mut variables = vec![("REMAT_THREADS".into(), "1".into()), ("RUST_BACKTRACE".into(), "0".into())];
         variables.extend(inside);
-        Job { program: program.into(), arguments: Vec::new(), folder: folder.into(), variables }
+        Job { program: program.into(), arguments: Vec::new(), folder: folder.into(), variables, time: TIME }
     }
 
     /// With more arguments.
@@ -83,6 +84,15 @@ impl Job {
     pub(crate) fn variable(mut self, name: &str, value: impl Into<OsString>) -> Job {
         self.variables.push((name.into(), value.into()));
         self
+    }
+
+    /// With another time, after which it is told to end.
+    pub(crate) fn within(self, time: Duration) -> Job {
+        Job { time, ..self }
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        self.time
     }
 
     /// The command as one types it.
@@ -118,7 +128,7 @@ impl Job {
     pub(crate) fn run(&self) -> Result<Ended> {
         let output = tempfile::tempfile()?;
         let mut child = self.spawn(false, &output)?;
-        let watch = Watch::of(&child);
+        let watch = Watch::of(&child, self.time);
         let status = child.wait()?;
         Ok(Ended { ending: watch.ending(status), output: text_of(output)? })
     }
@@ -152,11 +162,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn of(child: &Child) -> Watch {
+    pub(crate) fn of(child: &Child, time: Duration) -> Watch {
         let (group, (done, ended)) = (Pid::from_raw(child.id().cast_signed()), channel());
         let thread = thread::spawn(move || {
             let mut ending = None;
-            for (time, signal, then) in [(TIME, Signal::SIGINT, Ending::Told), (GRACE, Signal::SIGKILL, Ending::Deaf)] {
+            for (time, signal, then) in [(time, Signal::SIGINT, Ending::Told), (GRACE, Signal::SIGKILL, Ending::Deaf)] {
                 if ended.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
@@ -197,7 +207,7 @@ impl Ended {
                 let name = Signal::try_from(signal).map_or("a signal", Signal::as_str);
                 return Some(format!("{name}: {}", self.last_line()));
             }
-            Ending::Told => return Some(format!("no end within {} seconds", TIME.as_secs())),
+            Ending::Told => return Some("no end within its time".into()),
             Ending::Deaf => return Some("no end when it was told to".into()),
         }
         if !self.is_success() && !self.output.contains("error: ") {

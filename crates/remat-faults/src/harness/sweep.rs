@@ -34,7 +34,7 @@ const TRAIN: &str = "--eval-every 0 --sample 0 --steps 4 --save-every 2 --save r
 /// The commands of the sweep; the last needs XLA's plugin for CPUs.
 const SCENARIOS: [Scenario; 5] = [
     Scenario { name: "train", prepare: text, job: train, again: Some(resume), outcome: trained },
-    Scenario { name: "train --resume", prepare: half_trained, job: resume, again: None, outcome: trained },
+    Scenario { name: "train --resume", prepare: half_trained, job: resume, again: Some(resume), outcome: trained },
     Scenario { name: "export", prepare: whole_run, job: export, again: None, outcome: exported },
     Scenario { name: "tokenization", prepare: text, job: tokenize, again: None, outcome: printed },
     Scenario { name: "cache of programs", prepare: text, job: compile, again: None, outcome: printed },
@@ -166,6 +166,11 @@ impl Prepared {
         let traced = trace::run(&job, at.path(), Some((number, fault)))?;
         let ended = traced.ended;
         if fault == Fault::Kill {
+            if let Some(next) = self.scenario.again {
+                // Killed again, anywhere while it goes on.
+                let anywhere = fastrand::Rng::with_seed(work.seed ^ number as u64).usize(..self.calls.len());
+                trace::run(&next(work, at.path()), at.path(), Some((anywhere, fault)))?;
+            }
             return Ok(self.gone_on(work, at.path(), fault).err().map(|error| format!("{error:#}")));
         }
         if let Some(broken) = ended.broken() {

@@ -113,12 +113,13 @@ pub(crate) struct Traced {
     pub(crate) calls: Vec<Call>,
 }
 
-/// Runs a command with a fault at its call of this number, counted from 0 among those on files of a folder.
+/// Runs a command with a fault at its call of this number, counted from 0 among those on files of a folder; it is killed at the first from
+/// there on that changes something.
 pub(crate) fn run(job: &Job, folder: &Path, fault: Option<(usize, Fault)>) -> Result<Traced> {
     let output = tempfile::tempfile()?;
     let child = job.spawn(true, &output)?;
     let main = Pid::from_raw(child.id().cast_signed());
-    let watch = Watch::of(&child);
+    let watch = Watch::of(&child, job.time());
     let mut tracer =
         Tracer { main, folder, fault, calls: Vec::new(), known: HashSet::from([main]), failing: Vec::new() };
     let status = match waitpid(main, Some(WaitPidFlag::__WALL))? {
@@ -201,7 +202,7 @@ impl Tracer<'_> {
         let number = self.calls.len();
         self.calls.push(call.clone());
         let Some((at, fault)) = self.fault else { return Ok(()) };
-        let is_met = number == at || (number > at && matches!(fault, Fault::FromThenOn(_)));
+        let is_met = number == at || (number > at && !matches!(fault, Fault::Once(_) | Fault::Short));
         if !is_met || !fault.may_meet(&call) {
             return Ok(());
         }

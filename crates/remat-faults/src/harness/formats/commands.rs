@@ -9,6 +9,9 @@ use super::{Format, Place, Read, Rule, hash};
 use crate::harness::process::{Ended, Job};
 use crate::harness::work::{SMALL, Work};
 
+/// The most characters that a command prints about a file, whatever names are in it: about a page of a terminal.
+const LONGEST: usize = 4000;
+
 pub(super) fn formats() -> Vec<Format> {
     let rule = Rule::Formed;
     vec![
@@ -57,6 +60,9 @@ fn read(job: &Job, value: impl Fn(&Ended) -> Result<String>) -> Read {
             Ok(value) => Read::Value(value),
             Err(error) => Read::Broken(format!("success, and {error:#}")),
         },
+        None if ended.output.chars().count() > LONGEST => {
+            Read::Broken(format!("an error of {} characters", ended.output.chars().count()))
+        }
         None => Read::Error(ended.output.split_once("error: ").map_or_else(String::new, |(_, error)| error.into())),
     }
 }
