@@ -181,9 +181,10 @@ impl Case {
         }
     }
 
+    /// Its name on the command line of the harness.
     fn name(&self) -> String {
         let (What::Flag(of) | What::Variable(of)) = &self.what;
-        let value: String = self.value.to_string_lossy().chars().take(40).collect();
+        let value: String = self.value.to_string_lossy().chars().take(40).flat_map(char::escape_default).collect();
         format!("{} {of}={value} ({})", self.command, self.value.len())
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Finding {
 
 /// The command that tries one case again.
 pub(crate) fn reproduction(part: &str, case: &str, seed: u64) -> String {
-    format!("tools/faults --only {part} --seed {seed} --case '{}'", case.escape_default())
+    format!("tools/faults --only {part} --seed {seed} --case '{case}'")
 }
 
 /// The table, in Markdown.
@@ -34,8 +34,12 @@ pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = String::from("| | what | tried | held |\n|---|---|---:|---:|\n");
     for Row { part, what, tried, of, held } in rows {
         let of = of.map(|of| format!(" of {}", grouped(of))).unwrap_or_default();
-        let (tried, is_all) = (grouped(*tried), tried == held);
-        let held = if is_all { "all".into() } else { grouped(*held) };
+        let held = match (*tried, tried == held) {
+            (0, _) => String::new(),
+            (_, true) => "all".into(),
+            (_, false) => grouped(*held),
+        };
+        let tried = grouped(*tried);
         table += &format!("| {part} | {what} | {tried}{of} | {held} |\n");
     }
     table
@@ -66,7 +70,7 @@ mod tests {
     fn tables_say_what_failed() {
         let row = |tried, of, held| Row { part: "damage", what: "gz".into(), tried, of, held };
         let expected = "| | what | tried | held |\n|---|---|---:|---:|\n\
-                        | damage | gz | 1,234,567 of 2,000,000 | all |\n| damage | gz | 0 | all |\n| damage | gz | 12 | 11 |\n";
+                        | damage | gz | 1,234,567 of 2,000,000 | all |\n| damage | gz | 0 |  |\n| damage | gz | 12 | 11 |\n";
         assert_eq!(table(&[row(1_234_567, Some(2_000_000), 1_234_567), row(0, None, 0), row(12, None, 11)]), expected);
     }
 
