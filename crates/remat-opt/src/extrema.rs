@@ -79,11 +79,13 @@ pub fn finds_extremum(
 fn selected_extremum(eqn: &Eqn, definition: impl Fn(Var) -> Option<usize>, eqns: &[Eqn]) -> Option<usize> {
     let (Op::Prim(Prim::Compare(_)), [Atom::Var(a), Atom::Var(b)]) = (&eqn.op, &eqn.ins[..]) else { return None };
     let origin = |mut var: Var| {
-        while let Some(at) = definition(var)
+        // Each definition is before the one that reads it, but for values that an inlined program passes on.
+        let mut before = eqns.len();
+        while let Some(at) = definition(var).filter(|&at| at < before)
             && only_moves(&eqns[at].op)
             && let Some(Atom::Var(operand)) = eqns[at].ins.first()
         {
-            var = *operand;
+            (var, before) = (*operand, at);
         }
         var
     };
