@@ -202,6 +202,6 @@ fn inputs_of_another_number_of_layers_are_an_error() {
         let error = stack.scan(f, &x, &Tensor::zeros([3], DType::F32)).map(drop).unwrap_err();
         assert_eq!(error.message(), "the input is f32[3], which has no leading axis of 2 layers");
         let wrong = stack.apply(|layer, _: &Tensor| layer.apply(&Tensor::ones([4], DType::F32)), &x).unwrap_err();
-        assert_eq!(wrong.operation(), "matmul");
+        assert_eq!(wrong.operation(), "nn::Linear::apply");
     }
 }
