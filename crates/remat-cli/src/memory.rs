@@ -47,8 +47,12 @@ pub(crate) fn report(
         ]
     });
     let mut text = table(&["  policy", "peak", "of none", "bytes kept", "on the host"], &rows.collect::<Vec<_>>());
+    let mentioned = chosen.map(Policy::mentioned_names).unwrap_or_default();
+    if mentioned.is_empty() {
+        return Ok(text);
+    }
     let decisions = policy_decisions(|model: &Model| loss(model, chosen), model)?;
-    for name in decisions.names_without_effect() {
+    for name in decisions.names_without_effect().into_iter().filter(|name| mentioned.contains(*name)) {
         text += &format!(
             "\nnote: no backward pass needs the values named `{name}`: without the name, {chosen_name} keeps the same"
         );

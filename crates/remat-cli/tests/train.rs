@@ -134,7 +134,7 @@ fn a_name_without_effect_is_told() {
         "note: no backward pass needs the values named `mlp`: without the name, Names(attn, mlp) keeps the same\n";
     for model in ["gpt2-tiny", "llama-tiny"] {
         assert!(run(model, "names(attn,mlp)").contains(note), "{model}");
-        for policy in ["names(attn)", "names(attn,up)", "none", "nothing", "dots"] {
+        for policy in ["names(attn)", "names(attn,up)", "any_names_but(qkv)", "everything", "none", "nothing", "dots"] {
             assert!(!run(model, policy).contains("no backward pass needs"), "{model} {policy}");
         }
     }

@@ -15,7 +15,8 @@ fn row(output: &Output, beginning: &str) -> (usize, usize, String) {
     let row = text.lines().find_map(|line| line.strip_prefix(beginning)).unwrap_or_else(|| panic!("{output:?}"));
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
     let (tried, of) = cells[1].split_once(" of ").unwrap_or((cells[1], "0"));
-    (tried.parse().unwrap(), of.parse().unwrap(), cells[2].into())
+    let number = |cell: &str| cell.replace(',', "").parse().unwrap();
+    (number(tried), number(of), cells[2].into())
 }
 
 #[test]
