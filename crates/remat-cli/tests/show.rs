@@ -82,10 +82,11 @@ fn a_wrong_policy_is_one_line() {
 #[test]
 fn output_that_cannot_be_written_is_a_failure() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let train = "train --layers 1 --width 8 --heads 2 --context 4 --batch 3 --steps 1";
     for args in ["show --width 8 --heads 2 --context 4 --batch 3", train, "--help", "show --help", "--version"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-        let output = command.args(args.split_whitespace()).stdout(full()).output().unwrap();
+        let output = command.current_dir(&folder).args(args.split_whitespace()).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{args}");
         let error = String::from_utf8(output.stderr).unwrap();
         // Training goes on without output, says so, and is saved.

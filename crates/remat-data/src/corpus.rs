@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::hash::Hasher;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use remat::Result;
 use remat::ir::counted;
@@ -214,8 +214,8 @@ fn open(folder: &Path, tokenizer: &Tokenizer, source: u64) -> Result<(Tokens, To
         serde_json::from_slice(&json).map_err(|error| wrong(CORPUS, &path, format!("is damaged: {error}")))?;
     let expected = header(tokenizer, source);
     let tokens = |name: &str, count: usize| {
-        let paths: Vec<PathBuf> = (0..count).map(|number| folder.join(ToFiles::file_name(name, number))).collect();
-        Tokens::open(&paths, &expected)
+        // The count may be absurd: the first file that is not there is the error.
+        Tokens::open((0..count).map(|number| folder.join(ToFiles::file_name(name, number))), &expected)
     };
     if index.source != source {
         return Err(wrong(CORPUS, folder, "has the tokens of the text before it changed"));

@@ -134,10 +134,10 @@ impl Tokens {
     ///
     /// # Errors
     /// If a file cannot be read, is damaged, truncated, or does not match `expected`, except for count and checksum.
-    pub(crate) fn open(paths: &[PathBuf], expected: &Header) -> Result<Tokens> {
+    pub(crate) fn open(paths: impl IntoIterator<Item = PathBuf>, expected: &Header) -> Result<Tokens> {
         let (mut parts, mut start) = (Vec::new(), 0);
         for path in paths {
-            let part = shard::open(path, expected, start)?;
+            let part = shard::open(&path, expected, start)?;
             start += part.len;
             parts.push(part);
         }
