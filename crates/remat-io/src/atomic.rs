@@ -88,8 +88,12 @@ impl NewFolder {
         // If it is not empty, the folder cannot be renamed.
         let _ = fs::remove_dir(&self.path);
         fs::rename(&self.partial, &self.path)?;
+        // Without this its name may be lost with the power. An error leaves nothing behind, so that the next process can begin.
+        sync_folder(folder_of(&self.path)).inspect_err(|_| {
+            let _ = fs::rename(&self.path, &self.partial);
+        })?;
         self.is_complete = true;
-        sync_folder(folder_of(&self.path))
+        Ok(())
     }
 }
 
