@@ -196,6 +196,10 @@ impl Prepared {
             if ended.is_success() {
                 return self.compared(folder, &ended, fault).context("after the next command");
             }
+            if ended.last_line().contains("is there already, and is not overwritten") {
+                // The fault came when the folder had its name: then it has to be whole.
+                return self.compared(folder, &ended, fault).context("what is there already");
+            }
             said = ended.last_line().to_string();
         }
         bail!("the next command: {said}")
