@@ -12,10 +12,11 @@ use std::borrow::Cow;
 
 use remat_ir::{
     AllReduceKind, Atom, Class, CumulativeKind, Eqn, Jaxpr, Op, OptimizationBarrier, Prim, ReduceKind, Result,
-    ScatterKind, Var, VarMap,
+    ScatterKind, Var,
 };
 
 use crate::rewrite::{map_bodies, rewrite};
+use crate::uses::{definitions, vars};
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     if compares(&jaxpr) { hold(&jaxpr).map(Cow::Owned) } else { Ok(jaxpr) }
@@ -51,15 +52,6 @@ fn hold(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     })
 }
 
-/// The equation that defines each variable, if any.
-pub(crate) fn definitions(jaxpr: &Jaxpr) -> VarMap<Option<usize>> {
-    let mut definitions = jaxpr.var_map(None);
-    for (at, eqn) in jaxpr.eqns.iter().enumerate() {
-        eqn.outs.iter().for_each(|&var| definitions[var] = Some(at));
-    }
-    definitions
-}
-
 /// Whether this equation compares an extremum among `eqns` with its operand. `definition` is the index of the equation that defines a
 /// variable, and `is_argument` tells which variables are never computed again.
 ///
@@ -71,7 +63,7 @@ pub fn finds_extremum(
     eqns: &[Eqn],
     is_argument: impl Fn(Var) -> bool,
 ) -> bool {
-    let is_of_argument = eqn.ins.iter().filter_map(|atom| atom.var()).any(is_argument);
+    let is_of_argument = vars(eqn).any(is_argument);
     !is_of_argument && selected_extremum(eqn, definition, eqns).is_some()
 }
 
@@ -92,7 +84,7 @@ fn selected_extremum(eqn: &Eqn, definition: impl Fn(Var) -> Option<usize>, eqns:
     let (a, b) = (origin(*a), origin(*b));
     [(a, b), (b, a)].into_iter().find_map(|(operand, result)| {
         let at = definition(result)?;
-        let mut operands = eqns[at].ins.iter().filter_map(|atom| atom.var());
+        let mut operands = vars(&eqns[at]);
         (is_extremum(&eqns[at].op) && operands.any(|var| origin(var) == operand)).then_some(at)
     })
 }

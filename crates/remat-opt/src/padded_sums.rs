@@ -17,11 +17,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use remat_ir::{
-    Atom, Aval, Binary, BroadcastInDim, DType, DynamicUpdateSlice, Eqn, Jaxpr, Literal, Op, Pad, Prim, Result, Scatter,
-    ScatterKind, Shape, Slice, Var, VarMap,
+    Atom, Aval, Binary, BroadcastInDim, DType, Eqn, Jaxpr, Literal, Op, Pad, Prim, Result, Scatter, ScatterKind, Shape,
+    Slice, Var, VarMap,
 };
 
 use crate::dce::drop_unused;
+use crate::rewrite::{push, push_update};
 use crate::uses::{OUTPUT, readers};
 
 /// Adds to parts of sums in place.
@@ -276,9 +277,7 @@ fn add(jaxpr: &mut Jaxpr, eqn: &Eqn, addition: &Addition, common: &Option<Block>
                 };
                 let part_aval = aval.with_shape(block.shape());
                 let part = push(jaxpr, eqn, eqn.op.clone(), &[to, *part], &part_aval);
-                let starts = block.start.iter().map(|&start| Literal::from_i128(DType::I64, start as i128).into());
-                let ins: Vec<Atom> = [sum, part].into_iter().chain(starts).collect();
-                push(jaxpr, eqn, DynamicUpdateSlice.into(), &ins, &aval)
+                push_update(jaxpr, eqn, sum, part, &block.start)
             }
             Term::Scattered(op, [indices, updates]) => {
                 push(jaxpr, eqn, op.clone().into(), &[sum, *indices, *updates], &aval)
@@ -306,13 +305,6 @@ fn slice(jaxpr: &mut Jaxpr, eqn: &Eqn, block: &Block, of: Atom, aval: &Aval) -> 
     let strides = Shape::from_elem(1, block.start.len());
     let op = Slice { start: block.start.clone(), limit: block.end.clone(), strides };
     push(jaxpr, eqn, op.into(), &[of], &aval.with_shape(block.shape()))
-}
-
-/// Adds an equation with the location of another one.
-fn push(jaxpr: &mut Jaxpr, eqn: &Eqn, op: Op, ins: &[Atom], aval: &Aval) -> Atom {
-    let out = jaxpr.avals.push(aval.clone());
-    jaxpr.eqns.push(Eqn { op, ins: ins.iter().copied().collect(), outs: [out].into_iter().collect(), loc: eqn.loc });
-    Atom::Var(out)
 }
 
 fn zero(dtype: DType, is_negative: bool) -> Atom {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Atoms, Aval, Builder, Jaxpr, Loc, Op, Result};
+use remat_ir::{Atom, Atoms, Aval, Builder, DType, DynamicUpdateSlice, Eqn, Jaxpr, Literal, Loc, Op, Result};
 
 use crate::checked::checked;
 use crate::env::{Env, read};
@@ -38,4 +38,19 @@ pub(crate) fn map_bodies(op: &Op, f: impl Fn(&Jaxpr) -> Result<Jaxpr>) -> Result
     };
     op.bodies_mut().into_iter().try_for_each(map)?;
     Ok(op)
+}
+
+/// Adds an equation of one result, with the location of another one, behind the equations of the program.
+pub(crate) fn push(jaxpr: &mut Jaxpr, eqn: &Eqn, op: Op, ins: &[Atom], aval: &Aval) -> Atom {
+    let out = jaxpr.avals.push(aval.clone());
+    jaxpr.eqns.push(Eqn { op, ins: ins.iter().copied().collect(), outs: [out].into_iter().collect(), loc: eqn.loc });
+    Atom::Var(out)
+}
+
+/// As [`push`], an equation that writes a part of an array, which begins at `start`.
+pub(crate) fn push_update(jaxpr: &mut Jaxpr, eqn: &Eqn, array: Atom, part: Atom, start: &[usize]) -> Atom {
+    let starts = start.iter().map(|&start| Literal::from_i128(DType::I64, start as i128).into());
+    let ins: Vec<Atom> = [array, part].into_iter().chain(starts).collect();
+    let aval = jaxpr.atom_aval(array);
+    push(jaxpr, eqn, DynamicUpdateSlice.into(), &ins, &aval)
 }

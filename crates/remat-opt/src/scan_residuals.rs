@@ -17,8 +17,8 @@ use std::sync::Arc;
 use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, VarMap};
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
-use crate::extrema::{definitions, finds_extremum};
-use crate::uses::{drop_lost_labels, is_label};
+use crate::extrema::finds_extremum;
+use crate::uses::{definitions, drop_lost_labels, is_label};
 
 /// Where the reading loop gets a value of this loop's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,13 +12,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use remat_ir::{
-    Atom, BroadcastInDim, Concatenate, DType, DynamicUpdateSlice, Eqn, Jaxpr, Literal, Op, Prim, Result, Shape, Slice,
-    Var, VarMap,
-};
+use remat_ir::{Atom, BroadcastInDim, Concatenate, Eqn, Jaxpr, Literal, Op, Prim, Result, Shape, Slice, Var};
 
 use crate::cost::FAR_STEPS;
-use crate::uses::{OUTPUT, readers};
+use crate::rewrite::{push, push_update};
+use crate::uses::{OUTPUT, definitions, readers};
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::Concatenate(_)))) {
@@ -85,19 +83,17 @@ struct Part {
 
 /// Writes returned concatenations part by part, each part after the equation that computes it, where these are far apart.
 fn outputs(jaxpr: &mut Jaxpr) {
-    let readers = readers(jaxpr);
-    let mut definition: VarMap<Option<usize>> = jaxpr.var_map(None);
+    let (readers, definitions) = (readers(jaxpr), definitions(jaxpr));
     let mut stacks: Vec<Stack> = Vec::new();
     let mut parts_at: HashMap<usize, Vec<Part>> = HashMap::new();
     for (at, eqn) in jaxpr.eqns.iter().enumerate() {
-        eqn.outs.iter().for_each(|&out| definition[out] = Some(at));
         let Op::Prim(Prim::Concatenate(op)) = &eqn.op else { continue };
         if readers[eqn.outs[0]][..] != [OUTPUT] {
             continue;
         }
         let part = |(start, atom): (usize, Atom)| {
             let var = atom.var().filter(|&var| readers[var].len() == 1)?;
-            Some((definition[var]?, Part { stack: stacks.len(), start, var }))
+            Some((definitions[var]?, Part { stack: stacks.len(), start, var }))
         };
         let Some(parts) = parts(jaxpr, eqn, op).into_iter().map(part).collect::<Option<Vec<_>>>() else { continue };
         let places = || parts.iter().map(|(place, _)| *place);
@@ -125,18 +121,17 @@ fn outputs(jaxpr: &mut Jaxpr) {
 /// Adds the equation that writes a part, for that of the concatenation.
 fn write(jaxpr: &mut Jaxpr, eqn: &Eqn, stack: &mut Stack, part: &Part) {
     let aval = jaxpr.avals[eqn.outs[0]].clone();
-    let mut push = |op: Op, ins: Vec<Atom>, out: Option<Var>| {
-        let out = out.unwrap_or_else(|| jaxpr.avals.push(aval.clone()));
-        jaxpr.eqns.push(Eqn { op, ins: ins.into(), outs: [out].into_iter().collect(), loc: eqn.loc });
-        Atom::Var(out)
-    };
     if let Atom::Lit(_) = stack.written {
         let op = BroadcastInDim { shape: aval.shape.clone(), dims: Shape::new() };
-        stack.written = push(op.into(), vec![stack.written], None);
+        stack.written = push(jaxpr, eqn, op.into(), &[stack.written], &aval);
     }
+    let mut start = Shape::from_elem(0, aval.rank());
+    start[stack.axis] = part.start;
+    stack.written = push_update(jaxpr, eqn, stack.written, part.var.into(), &start);
     stack.left -= 1;
-    let start = |d: usize| Literal::from_i128(DType::I64, if d == stack.axis { part.start as i128 } else { 0 }).into();
-    let ins = [stack.written, part.var.into()].into_iter().chain((0..aval.rank()).map(start)).collect();
-    let out = (stack.left == 0).then(|| eqn.outs[0]);
-    stack.written = push(DynamicUpdateSlice.into(), ins, out);
+    if stack.left == 0
+        && let Some(last) = jaxpr.eqns.last_mut()
+    {
+        last.outs = eqn.outs.clone();
+    }
 }

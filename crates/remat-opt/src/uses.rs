@@ -19,6 +19,15 @@ pub(crate) fn readers(jaxpr: &Jaxpr) -> VarMap<Vec<usize>> {
     readers
 }
 
+/// The equation that defines each variable, if any.
+pub(crate) fn definitions(jaxpr: &Jaxpr) -> VarMap<Option<usize>> {
+    let mut definitions = jaxpr.var_map(None);
+    for (at, eqn) in jaxpr.eqns.iter().enumerate() {
+        eqn.outs.iter().for_each(|&var| definitions[var] = Some(at));
+    }
+    definitions
+}
+
 /// The variables among the operands of an equation.
 pub(crate) fn vars(eqn: &Eqn) -> impl Iterator<Item = Var> {
     eqn.ins.iter().filter_map(|a| a.var())
