@@ -82,8 +82,9 @@ fn products_are_measured_beside_the_ceiling() {
     assert_eq!(seen, [("f32", 1), ("f32", 2), ("bf16", 1), ("bf16", 2)]);
     for record in &records {
         let number = |field: &str| record[field].as_f64().unwrap();
+        // How large the share is says more about what else runs than about the command.
         let share = number("gflops") / number("ceiling");
-        assert!(share > 0.0 && share < 2.0 && (number("share") - share).abs() < 1e-9, "{record}");
+        assert!(share > 0.0 && share.is_finite() && (number("share") - share).abs() < 1e-9 * share, "{record}");
         assert_eq!(record["product"], "[64,64] [64,64]");
     }
     let refused = products("--dtype i32");
