@@ -7,7 +7,9 @@ use std::process::Command;
 
 use remat::nn::{Gpt2, Gpt2Config, Llama, LlamaConfig, Lora, RopeScaling};
 use remat::{DType, Error, ErrorKind, Policy, Tensor, random, tree};
-use remat_io::huggingface::{ExportOptions, Pretrained, config, load, model_type, save, save_with, save_with_files};
+use remat_io::huggingface::{
+    ExportOptions, Pretrained, config, config_from_json, load, model_type, save, save_with, save_with_files,
+};
 use remat_io::{SafeTensors, names};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -257,7 +259,18 @@ fn configurations_that_are_not_supported() {
     assert_eq!(gpt2("model_type", Value::Null), format!("{file} has no field `model_type`"));
     let quantised = gpt2("quantization_config", json!({"bits": 4}));
     assert_eq!(quantised, format!("{file} is of a quantised model (`quantization_config`), which is not supported"));
-    assert_eq!(gpt2("n_head", json!(3)), "3 heads do not divide 16 features");
+    for heads in [0, 3] {
+        let expected = format!("{file} describes a model of {heads} heads, which do not divide its 16 features");
+        assert_eq!(gpt2("n_head", json!(heads)), expected);
+    }
+    for key_heads in [0, 3] {
+        let expected = format!("{file} describes a model of {key_heads} key heads, which do not divide its 4 heads");
+        assert_eq!(llama("num_key_value_heads", json!(key_heads)), expected);
+    }
+    // Its heads have a size of their own, 4, and need not divide the features.
+    assert!(llama("hidden_size", json!(18)).starts_with("tensor "));
+    let error = config_from_json::<Llama>("c.json", r#"{"model_type": "llama", "hidden_size": 18}"#).unwrap_err();
+    assert_eq!(error.message(), "`c.json` describes a model of 32 heads, which do not divide its 18 features");
     assert_eq!(
         gpt2("n_embd", json!(32)),
         "tensor `transformer.wte.weight` of `DIR/model.safetensors` is f32[61,16] and must be f32[61,32]"

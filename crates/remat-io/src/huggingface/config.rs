@@ -142,6 +142,28 @@ impl Fields {
         }
     }
 
+    /// Checks that the heads of a model divide its features, so that each has as many as the others.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(super) fn expect_heads(&self, heads: usize, features: usize) -> Result<()> {
+        if heads > 0 && features.is_multiple_of(heads) {
+            return Ok(());
+        }
+        Err(self.wrong(&format!("describes a model of {heads} heads, which do not divide its {features} features")))
+    }
+
+    /// Checks that the key heads of a model divide its heads, so that each is of as many as the others.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(super) fn expect_key_heads(&self, key_heads: usize, heads: usize) -> Result<()> {
+        if key_heads > 0 && heads.is_multiple_of(key_heads) {
+            return Ok(());
+        }
+        Err(self.wrong(&format!("describes a model of {key_heads} key heads, which do not divide its {heads} heads")))
+    }
+
     /// The kind of model.
     ///
     /// # Errors

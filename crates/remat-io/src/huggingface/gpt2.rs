@@ -55,12 +55,15 @@ impl Model for Gpt2 {
         fields.expect("scale_attn_by_inverse_layer_idx", &[json!(false)])?;
         fields.expect("add_cross_attention", &[json!(false)])?;
         let default = Gpt2Config::default();
+        let n_embd = fields.size("n_embd", default.n_embd, WIDTH)?;
+        let n_head = fields.size("n_head", default.n_head, WIDTH)?;
+        fields.expect_heads(n_head, n_embd)?;
         Ok(Gpt2Config {
             vocab_size: fields.size("vocab_size", default.vocab_size, WIDE)?,
             n_positions: fields.size("n_positions", default.n_positions, WIDE)?,
-            n_embd: fields.size("n_embd", default.n_embd, WIDTH)?,
+            n_embd,
             n_layer: fields.size("n_layer", default.n_layer, LAYERS)?,
-            n_head: fields.size("n_head", default.n_head, WIDTH)?,
+            n_head,
             n_inner: fields.optional_size("n_inner", WIDE)?,
             layer_norm_epsilon: fields.or("layer_norm_epsilon", default.layer_norm_epsilon)?,
             initializer_range: fields.or("initializer_range", default.initializer_range)?,

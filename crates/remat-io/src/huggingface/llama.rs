@@ -62,14 +62,22 @@ impl Model for Llama {
         };
         let inner = rope.as_ref().map_or(Ok(None), |rope| rope.get("rope_theta"))?;
         let rope_scaling = rope.map_or(Ok(RopeScaling::None), |rope| scaling(&rope, max_position_embeddings))?;
+        let hidden_size = fields.size("hidden_size", default.hidden_size, WIDTH)?;
+        let num_attention_heads = fields.size("num_attention_heads", default.num_attention_heads, WIDTH)?;
+        let num_key_value_heads = fields.optional_size("num_key_value_heads", WIDTH)?;
+        let head_dim = fields.optional_size("head_dim", WIDTH)?;
+        if head_dim.is_none() {
+            fields.expect_heads(num_attention_heads, hidden_size)?;
+        }
+        fields.expect_key_heads(num_key_value_heads.unwrap_or(num_attention_heads), num_attention_heads)?;
         Ok(LlamaConfig {
             vocab_size: fields.size("vocab_size", default.vocab_size, WIDE)?,
-            hidden_size: fields.size("hidden_size", default.hidden_size, WIDTH)?,
+            hidden_size,
             intermediate_size: fields.size("intermediate_size", default.intermediate_size, WIDE)?,
             num_hidden_layers: fields.size("num_hidden_layers", default.num_hidden_layers, LAYERS)?,
-            num_attention_heads: fields.size("num_attention_heads", default.num_attention_heads, WIDTH)?,
-            num_key_value_heads: fields.optional_size("num_key_value_heads", WIDTH)?,
-            head_dim: fields.optional_size("head_dim", WIDTH)?,
+            num_attention_heads,
+            num_key_value_heads,
+            head_dim,
             max_position_embeddings,
             rms_norm_eps: fields.or("rms_norm_eps", default.rms_norm_eps)?,
             rope_theta: inner.map_or_else(|| fields.or("rope_theta", default.rope_theta), Ok)?,
