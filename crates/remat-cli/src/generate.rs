@@ -14,6 +14,7 @@ use remat_cli::text::printable;
 use remat_data::TokenStream;
 
 use crate::data::{open, plain};
+use crate::machine;
 use crate::model::Narrowed;
 use crate::sample::{Choice, sample};
 use crate::sequences::Sequences;
@@ -68,7 +69,7 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
     };
     let key = random::key(args.seed);
     let model = Narrowed { model: source.model.clone(), vocabulary: source.tokenizer.vocabulary() };
-    sample(&model, &prompt, args.length, source.context, &args.choice, key, each)?;
+    sample(&model, &prompt, args.length, source.context, &args.choice, key, each).map_err(machine::explained)?;
     writeln!(out, "{}", printable(&text.finish()?))?;
     let seconds = first.elapsed().as_secs_f64();
     if drawn > 1 {
@@ -117,7 +118,7 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let tokens = TokenStream::new(&text, &source.tokenizer);
     let mut sequences = Sequences::new(tokens, source.begin, context, batch).map_err(plain)?;
     ensure!(sequences.context() > 0, "the text has too few tokens to predict one from another: {}", sequences.tokens());
-    let loss = mean_loss(&source.model, sequences.by_ref())?;
+    let loss = mean_loss(&source.model, sequences.by_ref()).map_err(machine::explained)?;
     let (bytes, count) = (sequences.bytes(), sequences.tokens());
     writeln!(out, "checkpoint: {}", source.path.display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes as usize), text.description())?;

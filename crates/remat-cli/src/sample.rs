@@ -57,7 +57,7 @@ pub(crate) fn sample(
     key: random::Key,
     mut done: impl FnMut(u32) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
-    let mut generator = Generator::new_with(&machine::options(model)?, model.clone(), choice.sampling());
+    let mut generator = Generator::new_with(&machine::options_beside_process(model)?, model.clone(), choice.sampling());
     generator.context = Some(context);
     for tokens in generator.tokens(key, &[prompt], count)? {
         for token in tokens? {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use remat::optim::LossScale;
-use remat::{Cpu, JitOptions, Jitted, Tensor, jit_with};
+use remat::{JitOptions, Jitted, Tensor, jit_with};
 use remat_cli::output::Output;
 use remat_cli::text::shell_word;
 
@@ -15,6 +15,7 @@ use super::prepare::{Job, Planned};
 use super::progress::Progress;
 use super::step;
 use super::stop::Stop;
+use crate::machine;
 use crate::model::Model;
 use crate::run::{Run, State};
 use crate::sample::Samples;
@@ -45,10 +46,7 @@ impl<'a> Programs<'a> {
     /// # Errors
     /// The error of a failed weight.
     pub(super) fn new(job: &'a Job<'a>, model: &Model) -> Result<Programs<'a>> {
-        let mut options = job.config.options(model)?;
-        if job.device.name() == Cpu::NAME {
-            options.device = Some(Cpu::default().sharing_memory().into());
-        }
+        let options = machine::sharing_memory(&job.device, job.config.options(model)?);
         let vocabulary = job.tokenizer.vocabulary();
         Ok(Programs {
             held_out: HeldOut::new(&options, &job.step, job.batches.tests()),

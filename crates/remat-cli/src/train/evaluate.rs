@@ -12,7 +12,7 @@ use crate::model::Model;
 /// # Errors
 /// The first error of a batch or of the model.
 pub(crate) fn mean_loss(model: &Model, tests: impl IntoIterator<Item = Result<Batch>>) -> Result<f64> {
-    mean(&program(&machine::options(model)?, |model, batch| model.loss(batch, None)), model, tests)
+    mean(&program(&machine::options_beside_process(model)?, |model, batch| model.loss(batch, None)), model, tests)
 }
 
 /// The held-out loss during training, computed by one program.

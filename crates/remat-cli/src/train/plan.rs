@@ -14,6 +14,7 @@ use super::evaluate::HeldOut;
 use super::step::{Arguments, GRADIENT, Step};
 use crate::config::Config;
 use crate::data::Batch;
+use crate::machine::bytes;
 use crate::model::{Architecture, Model};
 use crate::sample::Samples;
 
@@ -230,14 +231,6 @@ pub(super) fn batch(rows: usize, context: usize) -> Batch {
 /// The error of a failed leaf.
 pub(super) fn size(tree: &impl Tree) -> remat::Result<usize> {
     leaves(tree).iter().map(|(_, leaf)| leaf.size()).sum()
-}
-
-/// The bytes of a tree.
-///
-/// # Errors
-/// The error of a failed leaf.
-fn bytes(tree: &impl Tree) -> remat::Result<usize> {
-    leaves(tree).iter().map(|(_, leaf)| Ok(leaf.aval()?.bytes())).sum()
 }
 
 #[cfg(test)]
