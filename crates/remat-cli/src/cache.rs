@@ -25,7 +25,7 @@ pub(crate) enum Command {
 /// If `REMAT_CACHE_SIZE` is not a size, or a file cannot be deleted; if the output cannot be written.
 pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
     let (Some(programs), Some(texts)) = (ExecutableCache::of_user()?, token_folder()?.map(TokenCache::new)) else {
-        return Ok(writeln!(out, "compiled programs and tokens are not kept: there is no home folder")?);
+        return Ok(writeln!(out, "compiled programs and tokens are not kept: neither HOME nor XDG_CACHE_HOME is set")?);
     };
     let limit = match programs.limit() {
         0 => "(turned off by REMAT_CACHE_SIZE)".to_string(),

@@ -85,7 +85,7 @@ pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
     let most = if tokenizer.fingerprint() == Tokenizer::bytes().fingerprint() { IN_MEMORY } else { MADE_EACH_TIME };
     let corpus = if from.is_larger_than(most).map_err(plain)? {
         let folder = token_folder()?
-            .context("there is no folder to keep the tokens of this text in: set XDG_CACHE_HOME, or HOME")?;
+            .context("there is no folder for the tokens of this text: neither HOME nor XDG_CACHE_HOME is set")?;
         Corpus::in_shards(from, tokenizer, folder)
     } else {
         Corpus::in_memory(from, tokenizer)
@@ -95,7 +95,7 @@ pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
     Ok(Text { source: from.description(), path, notes: corpus.notes.clone(), corpus })
 }
 
-/// The folder that stores tokens of large texts; `None` if there is no home folder.
+/// The folder that stores tokens of large texts; `None` if neither `HOME` nor `XDG_CACHE_HOME` is set.
 ///
 /// # Errors
 /// If `REMAT_CACHE_SIZE` is not a size.

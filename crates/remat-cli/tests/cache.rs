@@ -1,5 +1,7 @@
 //! `remat cache` as a user runs it.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -49,6 +51,26 @@ fn a_cache_that_is_turned_off_is_cleared_too() {
     assert_eq!(of("show"), format!("1 compiled program, 8.00 KiB, in {there}, {off}\n{none}"));
     assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\ndeleted {none}"));
     assert_eq!(of("show"), format!("0 compiled programs, 0 B, in {there}, {off}\n{none}"));
+}
+
+/// Without a folder of the user, what would be kept there is not, and what needs it says which variables name it.
+#[test]
+fn without_a_folder_of_the_user_the_variables_are_named() {
+    let at = common::folder("");
+    let homeless = |args: &str| {
+        let mut command = common::command(at.path(), args.split(' '));
+        command.env_remove("HOME").env("XDG_CACHE_HOME", "").output().unwrap()
+    };
+    let why = "neither HOME nor XDG_CACHE_HOME is set\n";
+    for command in ["show", "clear"] {
+        let said = text(&homeless(&format!("cache {command}")));
+        assert_eq!(said, format!("compiled programs and tokens are not kept: {why}"));
+    }
+    // A text whose tokens do not fit in memory. The file takes no place on the disk.
+    std::fs::File::create(at.path().join("text.txt")).unwrap().set_len((256 << 20) + 1).unwrap();
+    let flags = "--layers 1 --width 16 --heads 2 --context 12 --batch 4 --steps 1 --sample 0";
+    let said = common::error(homeless(&format!("train {flags} --text text.txt")));
+    assert_eq!(said, format!("error: there is no folder for the tokens of this text: {why}"));
 }
 
 #[test]

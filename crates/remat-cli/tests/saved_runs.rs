@@ -257,6 +257,27 @@ fn a_loss_that_is_not_finite_stops_the_run() {
     assert_eq!(losses(&at.path().join("run")).len(), 2);
 }
 
+/// What is trained and not saved is not a success, and the user hears which checkpoint there is.
+#[test]
+#[cfg(unix)]
+fn a_last_save_that_fails_is_an_error() {
+    let at = folder();
+    stdout(remat(at.path(), &format!("train {SMALL} --sample 0 --save-every 8 --steps 8 --save run")));
+    // A link to nothing is in the way of the last checkpoint: a folder does not take its name.
+    let run = at.path().join("run");
+    let obstacle = run.join("step-000012");
+    std::os::unix::fs::symlink("nothing", &obstacle).unwrap();
+    let resume = || remat(at.path(), "train --resume run --steps 12 --sample 0");
+    let message = error(resume());
+    let why = "error: Checkpoints::save: cannot rename `run/.step-000012.partial` to `run/step-000012`: ";
+    assert!(message.starts_with(why) && message.lines().count() == 1, "{message}");
+    assert!(message.ends_with(". The last checkpoint is run/step-000008\n"), "{message}");
+    fs::remove_file(obstacle).unwrap();
+    let resumed = stdout(resume());
+    assert!(resumed.contains("going on after step 8 with run/step-000008"), "{resumed}");
+    assert_eq!(losses(&run).len(), 12);
+}
+
 #[test]
 #[cfg(unix)]
 fn a_signal_saves_and_says_how_to_go_on() {

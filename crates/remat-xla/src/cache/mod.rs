@@ -36,7 +36,7 @@ const WRITING: Duration = Duration::from_secs(3600);
 /// use remat_xla::ExecutableCache;
 /// match ExecutableCache::of_user()? {
 ///     Some(cache) => println!("{} takes {} bytes of {}", cache.folder().display(), cache.usage().bytes, cache.limit()),
-///     None => println!("there is no home folder"),
+///     None => println!("neither HOME nor XDG_CACHE_HOME is set"),
 /// }
 /// # Ok(())
 /// # }
