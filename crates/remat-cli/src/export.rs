@@ -17,7 +17,7 @@ use crate::run::Saved;
 /// Arguments of `remat export`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder of a run, for its last checkpoint, or of one checkpoint; adapters are merged into the weights
+    /// The folder of a run, of which the last checkpoint is written, or of one checkpoint; adapters are merged into the weights
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// The folder to write, which must be new or empty

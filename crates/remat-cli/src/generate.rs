@@ -24,7 +24,7 @@ use crate::train::mean_loss;
 /// Arguments of `remat generate`.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a Hugging Face model (config.json, safetensors,
+    /// The folder of a run, of which the last checkpoint is read, of one checkpoint, or of a Hugging Face model (config.json, safetensors,
     /// tokenizer.json)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
 /// Arguments of `remat eval`.
 #[derive(clap::Args)]
 pub(crate) struct Eval {
-    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a Hugging Face model (config.json, safetensors,
+    /// The folder of a run, of which the last checkpoint is read, of one checkpoint, or of a Hugging Face model (config.json, safetensors,
     /// tokenizer.json)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,

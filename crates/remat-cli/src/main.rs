@@ -48,7 +48,7 @@ struct Cli {
 }
 
 /// The exit codes of all commands, for their help.
-const CODES: &str = "Exit codes: 0 for success, 1 for an error, 2 for invalid arguments. A reader of the output that goes away is no error.";
+const CODES: &str = "Exit codes: 0 for success, 1 for an error, 2 for invalid arguments. It is not an error if the reader of the output goes away, such as `head`.";
 
 #[derive(Subcommand)]
 enum Command {

@@ -98,9 +98,9 @@ fn install(args: &Install, out: &mut impl Write) -> Result<()> {
 /// used whose hash is not known, and Python is isolated from the current folder and the environment, where anybody's modules may be.
 fn pip(wheels: &[&str], folder: &Path) -> Result<()> {
     let known: Option<String> = wheels.iter().map(|wheel| hashes(wheel)).collect();
-    let mut requirements = NamedTempFile::new().context("the list of wheels")?;
+    let mut requirements = NamedTempFile::new().context("cannot write the list of wheels")?;
     let known = known.context("a wheel has no known hash")?;
-    requirements.write_all(known.as_bytes()).context("the list of wheels")?;
+    requirements.write_all(known.as_bytes()).context("cannot write the list of wheels")?;
     let fixed = ["-I", "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--upgrade"];
     let mut pip = Process::new("python3");
     pip.args(fixed).args(["--no-input", "--progress-bar", "off", "--target"]).arg(folder);

@@ -16,7 +16,7 @@ const ONE_POLICY: &str = "one-policy";
 pub(crate) enum Command {
     /// Time a training step under each policy, each in a separate process, with its planned and measured memory
     Policies(policies::Args),
-    /// Time matrix products, relative to what the peak rate of this CPU on operands in registers, and its memory, allow
+    /// Time matrix products, as shares of what this CPU can do: by its peak rate on operands in registers, and by its memory
     Products(products::Args),
     /// Measure one policy in this process; the `policies` command starts it
     #[command(name = ONE_POLICY, hide = true)]

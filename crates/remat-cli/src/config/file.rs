@@ -30,11 +30,11 @@ impl Setting {
             let value = match value.get_ref() {
                 DeValue::String(text) => text.to_string(),
                 DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_string(),
-                DeValue::Integer(_) => bail!("`{shown}`, line {at}: `{}` is not decimal", key.get_ref()),
+                DeValue::Integer(_) => bail!("`{shown}`, line {at}: `{}` is not a decimal number", key.get_ref()),
                 DeValue::Float(number) => number.as_str().to_string(),
                 DeValue::Boolean(is_so) => is_so.to_string(),
                 DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-                    bail!("`{shown}`, line {at}: `{}` is not a number, a text, true or false", key.get_ref())
+                    bail!("`{shown}`, line {at}: `{}` is not a number, a string, true or false", key.get_ref())
                 }
             };
             settings.push(Setting::of_line(path.to_path_buf(), at, key.get_ref().to_string(), value));
@@ -109,8 +109,8 @@ mod tests {
             error("steps = 3\nwidth = -1"),
             "`run.toml`, line 2: `width`: invalid value '-1': invalid digit found in string"
         );
-        assert_eq!(error("[model]\nwidth = 1"), "`run.toml`, line 1: `model` is not a number, a text, true or false");
-        assert_eq!(error("width = 0x10"), "`run.toml`, line 1: `width` is not decimal");
+        assert_eq!(error("[model]\nwidth = 1"), "`run.toml`, line 1: `model` is not a number, a string, true or false");
+        assert_eq!(error("width = 0x10"), "`run.toml`, line 1: `width` is not a decimal number");
         assert!(error("steps = 3\nsteps = 4").starts_with("`run.toml`, line 2: "), "{}", error("steps = 3\nsteps = 4"));
         assert!(error("steps 3").starts_with("`run.toml`, line 1: "));
         let missing = Setting::read(Path::new("nowhere.toml")).unwrap_err();

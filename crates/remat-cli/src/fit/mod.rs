@@ -54,8 +54,9 @@ pub(crate) struct Args {
     /// machine, with the native engine), xla-cpu (with XLA); all (one of each chip, and cpu); or a list separated by commas
     #[arg(long = "target", default_value = "tpu-v5e", value_delimiter = ',')]
     targets: Vec<String>,
-    /// A policy to compare; repeat the flag for several. The names in a block are qkv, attn, gate (if the model has one) and up [default:
-    /// none, dots, dots_with_no_batch_dims, names(qkv, attn), offload_names(qkv, attn), which moves them to the host, nothing]
+    /// A policy to compare; repeat the flag for several. The names in a block are qkv, attn, gate (if the model has one) and up;
+    /// offload_names moves values to the memory of the host [default: none, dots, dots_with_no_batch_dims, names(qkv, attn),
+    /// offload_names(qkv, attn), nothing]
     #[arg(long = "policy")]
     policies: Vec<String>,
     /// Sequences per step, on all chips together

@@ -23,12 +23,13 @@ impl Guard {
     /// # Errors
     /// If it cannot be started.
     pub(super) fn start() -> Result<Guard> {
-        let mut command = Command::new(std::env::current_exe().context("the guard of the processes")?);
+        let mut command =
+            Command::new(std::env::current_exe().context("cannot start the process that ends the others")?);
         command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // Signals to the group of the command must not end it.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let mut guard = command.spawn().context("the guard of the processes")?;
-        Ok(Guard(guard.stdin.take().context("the guard of the processes has no input")?))
+        let mut guard = command.spawn().context("cannot start the process that ends the others")?;
+        Ok(Guard(guard.stdin.take().context("the process that ends the others has no input")?))
     }
 
     /// The process leads a group that is to end with this process.

@@ -125,7 +125,8 @@ fn read(rank: usize, is_error: bool, output: impl Read + Send + 'static, lines: 
 #[cfg(unix)]
 fn signals(processes: &Processes) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("no signals")?;
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch for signals")?;
     let group = processes.0.clone();
     thread::spawn(move || {
         let mut is_first = true;
@@ -227,7 +228,7 @@ impl Group {
             if status.is_some() {
                 continue;
             }
-            *status = child.try_wait().context("a process cannot be waited for")?;
+            *status = child.try_wait().context("cannot wait for a process")?;
             let Some(ended) = *status else { continue };
             #[cfg(unix)]
             if let Some(guard) = &mut self.guard {
