@@ -550,7 +550,7 @@ fn a_value_that_no_result_can_be_in_place_of_is_computed_in_blocks_too() {
     let equations = equations.replace("BOOLS", "bool[2,64,48,48]");
     let all = "{[exp] -> 1, [reduce_sum] -> 1, [gt] -> 1}";
     assert_eq!(in_blocks(&equations, "p,"), [format!("{all} -> 1")]);
-    // It is no output of the kernel.
+    // It is not an output of the kernel.
     assert_eq!(in_blocks_with(&equations, "p,", |_, outs| outs <= 1), [format!("{all} -> 1")]);
 }
 

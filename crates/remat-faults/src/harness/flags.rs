@@ -80,7 +80,7 @@ const WORDS: [&str; 14] = [
 /// Paths in the folder of a case: nothing there, folders, a loop of links, a file of bytes, a pipe that nobody writes to.
 const PATHS: [&str; 8] = ["none/there", ".", "..", "run/step-000001", "text.txt/x", "loop", "binary", "pipe"];
 
-/// A file without an end. It is no value of a flag whose file is written, since a fault could replace it.
+/// A file without an end. It is not a value of a flag whose file is written, since a fault could replace it.
 const ENDLESS: &str = "/dev/zero";
 
 /// The time after which a command that was asked for too much is told to end.

@@ -77,8 +77,8 @@ pub fn model_type(folder: impl AsRef<Path>) -> Result<String> {
 /// The configuration of the model in a folder.
 ///
 /// # Errors
-/// If `config.json` cannot be read, is of another kind of model, describes a model that cannot be (heads that do not divide the features), or
-/// requires something that the model does not support.
+/// If `config.json` cannot be read, is of another kind of model, has heads that do not divide the features, or requires something that the
+/// model does not support.
 #[track_caller]
 pub fn config<M: Pretrained>(folder: impl AsRef<Path>) -> Result<M::Config> {
     let loc = remat::layer::location();

@@ -15,8 +15,8 @@ use crate::{
 /// largest logit, and `logarithm` that of the sum of the exponentials of `logits - shift`: two numbers, since their sum, the logsumexp, is
 /// rounded, and the probabilities of logits far from zero would be wrong by that.
 ///
-/// Logits and tangent are floats `[.., classes]`. Labels are i32 or i64, `[..]`; a label out of range is no class. The shift, the logarithm
-/// and the result are f32 `[..]`, or f64 for f64.
+/// Logits and tangent are floats `[.., classes]`. Labels are i32 or i64, `[..]`; a label out of range belongs to no class. The shift, the
+/// logarithm and the result are f32 `[..]`, or f64 for f64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyTangent;
 

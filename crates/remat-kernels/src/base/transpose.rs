@@ -154,7 +154,7 @@ pub(crate) unsafe fn words_avx512<const QUADS: usize, const FETCH: bool>(
     for group in 0..groups {
         let (from, to) = (from.wrapping_add(16 * group), to.wrapping_add(16 * group * to_stride));
         if FETCH {
-            // Rows that are far apart are no pattern that a CPU sees.
+            // A CPU sees no pattern in rows that are far apart.
             for i in rows..2 * rows {
                 prefetch(from.wrapping_offset(i as isize * from_stride).cast());
             }

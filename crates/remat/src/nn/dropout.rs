@@ -6,7 +6,7 @@ use crate::Tensor;
 use crate::layer::deferred;
 use crate::random::{self, Key};
 
-/// Sets each element of `x` to zero with probability `rate`, and divides the others by `1 - rate`, so that the mean stays.
+/// Sets each element of `x` to zero with probability `rate`, and divides the others by `1 - rate`, so that the mean stays the same.
 ///
 /// There is no training mode: for inference, leave the call out or pass a rate of 0. Inside a checkpoint the mask is computed again from
 /// the same key. Source: Srivastava et al., "Dropout", JMLR 2014.

@@ -7,7 +7,7 @@ use crate::layer::pinned;
 use crate::trace::current_loc;
 use crate::{DType, Tensor, Tree};
 
-/// Averages of the means and variances that a [`BatchNorm`] met in training, for use at inference. They are a state, not weights: a
+/// Averages of the means and variances that a [`BatchNorm`] saw in training, for use at inference. They are a state, not weights: a
 /// training step takes them and returns the next ones, and no gradient is taken of them.
 ///
 /// ```

@@ -87,8 +87,8 @@ impl PolicyDecisions {
         self.list.iter().filter(|d| !d.has_effect())
     }
 
-    /// The names of values that a policy saves or offloads, but that no backward pass needs, each once, in the order of the program. A
-    /// policy without them keeps the same. A name of which one value is needed is not among them.
+    /// The names of values that a policy saves or offloads, but that no backward pass needs, each once, in the order of the program. Without
+    /// these names the policy keeps the same values. A name is not listed if any value of it is needed.
     ///
     /// ```
     /// use remat::report::policy_decisions;

@@ -148,7 +148,7 @@ fn sum_to<'w>(ct: Expr<'w>, operand: &Operand<Expr<'w>>) -> Option<Expr<'w>> {
     }
 }
 
-/// Whether `low < x < high`. An infinite literal is no bound and is not compared.
+/// Whether `low < x < high`. An infinite literal is not a bound, and nothing is compared with it.
 fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
     let is = |bound: Expr<'w>, value: f64| bound.atom().literal().is_some_and(|bound| bound.as_f64() == value);
     match (is(low, f64::NEG_INFINITY), is(high, f64::INFINITY)) {

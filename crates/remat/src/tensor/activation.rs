@@ -159,7 +159,7 @@ impl Tensor {
     }
 
     /// `exp(x)` divided by its sum over axes. The largest element is subtracted first, and has no gradient. A row of negative infinities
-    /// gives NaN, and one without elements nothing.
+    /// gives NaN, and an empty row stays empty.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.

@@ -217,7 +217,7 @@ impl Program {
             for (k, out) in self.outs.iter().enumerate() {
                 let written = events.iter().position(|&event| writes(event, k));
                 let pair = (operand.input, k);
-                // Other bytes are no valid bools.
+                // Other bytes are not valid bools.
                 let is_valid = is_bool == (out.dtype == DType::Bool);
                 let fits = is_valid && out.extent == operand.extent && out.dtype.size() == operand.width;
                 if fits && last_read <= written && !in_place.contains(&pair) {

@@ -220,7 +220,7 @@ impl UnitBlocking {
         let whole = |len: usize| len.next_multiple_of(PANEL);
         let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
-        // A unit that is no matrix unit takes as long to pack few rows or columns as to multiply them, unless they were packed before.
+        // A unit that is not a matrix unit takes as long to pack few rows or columns as to multiply them, unless they were packed before.
         let is_narrow = |r: usize, c: usize| {
             !self.unit.is_matrix_unit() && self.before.is_none() && whole(r).min(whole(c)) <= NARROW
         };
