@@ -8,6 +8,7 @@ use remat_ir::{
 };
 
 use crate::ops::{self, current_all, optimization_barrier};
+use crate::products::awaited;
 use crate::value::{Type, Value, comma_separated};
 use crate::writer::{Manual, Region, Writer};
 
@@ -21,7 +22,16 @@ pub(crate) fn program(w: &mut Writer, jaxpr: &Jaxpr, args: &[Value], is_loop_bod
     for (&var, arg) in jaxpr.ins.iter().zip(args) {
         env[var] = Some(arg.clone());
     }
-    for eqn in jaxpr.eqns.iter().filter(|eqn| !eqn.outs.is_empty()) {
+    for (at, eqn) in jaxpr.eqns.iter().enumerate().filter(|(_, eqn)| !eqn.outs.is_empty()) {
+        if let Op::Call(Call::Scan(op)) = &eqn.op
+            && w.hides_communication()
+            && !is_loop_body
+        {
+            let awaited = awaited(jaxpr, at, op);
+            let values = awaited.iter().map(|&var| read(&env, Atom::Var(var))).collect::<Result<Vec<Value>>>()?;
+            // Later equations read the results, as the newest names of these values.
+            optimization_barrier(w, &values)?;
+        }
         let ins = eqn.ins.iter().map(|&atom| read(&env, atom)).collect::<Result<Vec<Value>>>()?;
         let outs: Vec<Aval> = eqn.outs.iter().map(|&var| jaxpr.aval(var).clone()).collect();
         let results = match &eqn.op {

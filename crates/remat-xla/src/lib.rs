@@ -19,7 +19,7 @@
 //!
 //! 1. [`options`](Options): what the text depends on
 //! 2. `value`, `versions`, `sharding`, `writer`: values, their newest names, types, meshes and statements as text
-//! 3. `ops`, `control`: operations; the two refer to each other
+//! 3. `products`, `ops`, `control`: products that loops wait for; operations; the last two refer to each other
 //! 4. `module`: a whole program
 //! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
 //! 6. `folder`, `tpu`: the folder of the user's cache; whether a TPU is in the machine
@@ -43,6 +43,7 @@ mod ops;
 mod options;
 mod pjrt;
 mod plugin;
+mod products;
 mod sharding;
 mod target;
 mod tpu;

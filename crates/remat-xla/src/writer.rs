@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use remat_ir::{Aval, DType, Literal, Mesh, Result, Shape};
 
-use crate::Options;
 use crate::sharding::Placement;
 use crate::value::{Name, Type, Value, comma_separated, element, names, types};
 use crate::versions::Versions;
+use crate::{Options, Platform};
 
 /// A region of an operation: the avals of its arguments, and a function that writes its statements and returns its results.
 pub(crate) struct Region<'a> {
@@ -70,6 +70,12 @@ impl Writer {
             depth: 0,
             next: 0,
         }
+    }
+
+    /// Whether XLA orders the operations of the program so that communication between chips is hidden.
+    pub(crate) fn hides_communication(&self) -> bool {
+        self.options.platform == Platform::Tpu
+            && self.placement.as_ref().is_some_and(|placement| placement.devices() > 1)
     }
 
     pub(crate) fn finish(self) -> String {
