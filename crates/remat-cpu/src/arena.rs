@@ -7,8 +7,7 @@ use std::alloc::{Layout, LayoutError, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use remat_ir::{Aval, DType, Data, Element, Error, ErrorKind, Result, with_dtype};
-
-use crate::align::ALIGNMENT;
+use remat_plan::ALIGNMENT;
 
 /// The alignment of every block of the system's allocator. Larger alignments take a slower path in the allocator, which also clears pages
 /// that the kernel has cleared already.

@@ -9,18 +9,6 @@ define_index_type! {
 }
 
 define_index_type! {
-    /// A step: one kernel and its operands. Steps are numbered in the order of the program, not in that of the schedule.
-    pub(crate) struct StepId = u32;
-    DISPLAY_FORMAT = "step{}";
-}
-
-define_index_type! {
-    /// A buffer: an argument, an output, a constant or a temporary.
-    pub(crate) struct BufferId = u32;
-    DISPLAY_FORMAT = "b{}";
-}
-
-define_index_type! {
     /// An argument of the compiled program.
     pub(crate) struct ArgId = u32;
     DISPLAY_FORMAT = "arg{}";

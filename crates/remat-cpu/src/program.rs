@@ -10,8 +10,8 @@ use std::sync::Arc;
 use oxc_index::{IndexSlice, IndexVec};
 use remat_ir::{Aval, DType, LiveValue};
 use remat_kernels::{Kernel, Source, Target, Threads};
+use remat_plan::aligned;
 
-use crate::align::aligned;
 use crate::ids::{ArgId, ConstId, OutId, ResultId};
 
 /// A program whose steps have kernels, a schedule and memory.

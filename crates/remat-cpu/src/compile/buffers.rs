@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use oxc_index::IndexVec;
 use remat_ir::{Aval, Literal, Var, VarMap};
 use remat_kernels::Layout;
+use remat_plan::{BufferId, BufferKind, BufferNode};
 
-use crate::ids::{ArgId, BufferId, ConstId, OutId};
-use crate::schedule::{BufferKind, BufferNode};
+use crate::ids::{ArgId, ConstId, OutId};
 use crate::steps::{Steps, Value};
 
 /// The owner of a buffer, and its index among the owner's buffers.

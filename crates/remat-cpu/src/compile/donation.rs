@@ -1,16 +1,15 @@
 //! Donated arguments: outputs that may take an argument's memory.
 
 use oxc_index::{IndexVec, index_vec};
+use remat_plan::{InPlace, Location, MemoryPlan};
 
 use super::buffers::Owner;
 use super::kernels::Kernels;
 use crate::ids::{ArgId, OutId};
-use crate::plan::{Location, Plan};
-use crate::schedule::InPlace;
 
 /// The argument whose memory each output may take. This is the plan's choice, except for arguments that the program returns and for
 /// arguments of another dtype.
-pub(super) fn donated_arguments(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Option<ArgId>> {
+pub(super) fn donated_arguments(kernels: &Kernels<'_>, plan: &MemoryPlan) -> IndexVec<OutId, Option<ArgId>> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut is_returned: IndexVec<ArgId, bool> = index_vec![false; buffers.arguments.len()];
     for var in steps.jaxpr.outs.iter().filter_map(|out| out.var()) {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use oxc_index::IndexVec;
 use remat_ir::{Aval, Call, DType, Error, ErrorKind, Op, Operation, Prim, Result};
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
+use remat_plan::{BufferId, Graph, StepId, StepNode};
 
 use super::buffers::Buffers;
 use crate::control;
-use crate::ids::{BufferId, EqnId, StepId};
-use crate::schedule::{Graph, StepNode};
+use crate::ids::EqnId;
 use crate::steps::{Step, Steps, Value};
 
 /// The kernels of a program and their buffers; the buffers have no locations yet.

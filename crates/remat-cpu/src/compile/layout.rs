@@ -2,14 +2,12 @@
 
 use oxc_index::IndexVec;
 use remat_ir::{Error, ErrorKind, Jaxpr, Literal, Result};
+use remat_plan::{BufferId, Location, MemoryPlan, StepId, aligned};
 
 use super::buffers::Owner;
 use super::kernels::{BufferSlice, KernelCall, Kernels};
 use super::{Ordered, Planned, donation, report};
-use crate::align::aligned;
-use crate::ids::{BufferId, StepId};
 use crate::peak::list_bytes;
-use crate::plan::{Location, Plan};
 use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
 
 /// The program that runs the steps in an order, in the memory of its plan.
@@ -75,7 +73,7 @@ fn whole(kernels: &Kernels<'_>, buffer: BufferId) -> BufferSlice {
 }
 
 /// The location of an operand's bytes.
-fn span(kernels: &Kernels<'_>, plan: &Plan, slice: &BufferSlice) -> Result<Span> {
+fn span(kernels: &Kernels<'_>, plan: &MemoryPlan, slice: &BufferSlice) -> Result<Span> {
     let BufferSlice { buffer, dtype, offset, bytes } = *slice;
     let size = kernels.buffers.aval(buffer).bytes();
     if offset.checked_add(bytes).is_none_or(|end| end > size) {

@@ -17,12 +17,11 @@ use oxc_index::IndexVec;
 use remat_ir::{Jaxpr, Result, Var};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
+use remat_plan::{BufferId, Graph, MemoryPlan, StepId, plan_memory, schedule};
 
-use crate::ids::{ArgId, BufferId, ResultId, StepId};
+use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
-use crate::plan::{Plan, plan};
 use crate::program::{CompiledProgram, ProgramResult};
-use crate::schedule::{Graph, schedule};
 use crate::steps::{Step, Steps};
 
 use buffers::Owner;
@@ -61,13 +60,13 @@ struct Planned<'a> {
 /// A schedule of the steps, and their memory in it.
 struct Ordered {
     order: Vec<StepId>,
-    plan: Plan,
+    plan: MemoryPlan,
 }
 
 impl Ordered {
     fn new(graph: &Graph) -> Result<Ordered> {
         let order = schedule(graph);
-        let plan = plan(graph, &order)?;
+        let plan = plan_memory(graph, &order)?;
         Ok(Ordered { order, plan })
     }
 }

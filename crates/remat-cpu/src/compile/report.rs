@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Aval, DType, LiveKind, LiveValue, Loc, VarMap};
+use remat_plan::{BufferId, Live, MemoryPlan};
 
 use super::kernels::Kernels;
-use crate::ids::{BufferId, EqnId};
-use crate::plan::{Live, Plan};
+use crate::ids::EqnId;
 
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
-pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
+pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];
     for (var, buffer) in buffers.owners() {

@@ -15,12 +15,12 @@
 
 use remat_ir::{Eqn, Op, Result, Var};
 use remat_kernels::{Layout, Threads};
+use remat_plan::{BufferId, Location, StepId};
 
 use super::buffers::Owner;
 use super::{Planned, donation, listing};
 use crate::control;
-use crate::ids::{BufferId, ResultId, StepId};
-use crate::plan::Location;
+use crate::ids::ResultId;
 use crate::program::ProgramResult;
 use crate::steps::{FusedLoop, Step, Value};
 

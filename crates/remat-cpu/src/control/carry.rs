@@ -5,9 +5,9 @@
 
 use remat_ir::{Atom, Jaxpr};
 use remat_kernels::Source;
+use remat_plan::aligned;
 
 use super::body::Body;
-use crate::align::aligned;
 
 /// A value that a loop hands from one iteration to the next.
 pub(super) struct Carry {

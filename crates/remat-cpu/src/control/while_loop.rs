@@ -5,10 +5,10 @@
 
 use remat_ir::{LiveValue, Result, While};
 use remat_kernels::{Kernel, Source, Target, Threads};
+use remat_plan::aligned;
 
 use super::body::Body;
 use super::carry::{Carry, CarryKind, carries, pairs, without_constants};
-use crate::align::aligned;
 use crate::compile::Caller;
 
 pub(super) struct WhileKernel {

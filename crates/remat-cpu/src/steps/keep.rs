@@ -14,12 +14,12 @@ use std::ops::Range;
 use remat_ir::{Result, Var, VarMap};
 use remat_kernels::Extent;
 use remat_opt::cost::SMALL_BYTES;
+use remat_plan::{StepId, aligned};
 
 use super::check::check;
 use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
 use super::recompute::BYTES_OF_EQUATION;
-use crate::align::aligned;
-use crate::ids::{EqnId, StepId};
+use crate::ids::EqnId;
 
 impl Steps {
     /// The steps in the order in which they run, with loops reading values that earlier loops have computed, as far as the bytes suffice

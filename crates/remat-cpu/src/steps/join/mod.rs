@@ -17,13 +17,13 @@ use std::collections::HashSet;
 use remat_ir::{Result, Var, VarMap};
 use remat_kernels::Extent;
 use remat_opt::cost::SMALL_BYTES;
+use remat_plan::StepId;
 
 use super::check::check;
 use super::fuse::{MOST_MEMBERS, repeats};
 use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
 use super::merge::{MOST_READ, merge_members};
 use super::recompute::BYTES_OF_EQUATION;
-use crate::ids::StepId;
 
 /// Joined loops are at most this many steps apart: the steps between them are delayed.
 const MOST_STEPS_DELAYED: usize = 6;

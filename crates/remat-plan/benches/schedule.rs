@@ -1,27 +1,9 @@
-//! Measures how long the schedule and the memory plan take, and how low they come. Run with `cargo bench --bench plan`.
-
-// The modules are private to the engine, which is therefore not used but included; their tests include some of them too.
-#![allow(dead_code, unused_imports, unreachable_pub, clippy::duplicate_mod)]
-
-#[path = "../src/align.rs"]
-mod align;
-#[path = "../src/ids.rs"]
-mod ids;
-#[path = "../src/schedule/models.rs"]
-mod models;
-#[path = "../src/plan/mod.rs"]
-mod plan;
-#[path = "../src/schedule/random.rs"]
-mod random;
-#[path = "../src/schedule/mod.rs"]
-mod schedule;
+//! Measures how long the schedule and the memory plan take, and how low they come. Run with `cargo bench -p remat-plan --bench schedule`.
 
 use std::time::{Duration, Instant};
 
-use ids::StepId;
-use models::{Gpt, Keep, chain};
-use random::Random;
-use schedule::{BufferKind, BufferNode, Graph, StepNode, peak};
+use remat_plan::examples::{Gpt, Keep, Random, chain};
+use remat_plan::{Graph, StepId, peak, plan_memory, schedule};
 
 fn main() {
     println!(
@@ -46,8 +28,8 @@ fn main() {
 /// of the arena as a ratio to the latter.
 fn measure(name: &str, graph: &Graph) {
     let given: Vec<StepId> = graph.steps.indices().collect();
-    let (scheduling, order) = least(|| schedule::schedule(graph));
-    let (planning, plan) = least(|| plan::plan(graph, &order).unwrap_or_else(|e| panic!("{e}")));
+    let (scheduling, order) = least(|| schedule(graph));
+    let (planning, plan) = least(|| plan_memory(graph, &order).unwrap_or_else(|e| panic!("{e}")));
     println!(
         "{name:40} {:>7} {:>7.2} ms {:>7.2} ms {:>10} {:>10} {:>7.4}",
         graph.steps.len(),

@@ -4,28 +4,20 @@
 //! of their primals. So a few orders are derived from it, the one with the lowest peak is chosen, and the steps around the peak are then
 //! ordered exactly.
 
-mod donated;
 mod flow;
-mod graph;
 mod list;
-mod liveness;
-#[cfg(test)]
-pub(crate) mod models;
 mod postorder;
-#[cfg(test)]
-pub(crate) mod random;
 #[cfg(test)]
 mod tests;
 mod window;
 
 use oxc_index::index_vec;
 
+use crate::graph::Graph;
 use crate::ids::StepId;
+use crate::liveness::Liveness;
 use flow::Flow;
 use window::WINDOW;
-
-pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode};
-pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage, first_peak};
 
 /// Programs with more steps get fewer candidate orders, since the time of each grows with the steps.
 const LARGE: usize = 20_000;
@@ -38,7 +30,7 @@ const REFINEMENT_STEPS: usize = 300_000;
 const REFINEMENTS: usize = 50;
 
 /// A schedule of the steps: each runs after the steps whose results it reads, and the peak is at most that of the program's own order.
-pub(crate) fn schedule(graph: &Graph) -> Vec<StepId> {
+pub fn schedule(graph: &Graph) -> Vec<StepId> {
     let mut best = Candidate::new(graph, graph.steps.indices().collect());
     if graph.steps.len() < 3 {
         return best.order;
@@ -63,8 +55,7 @@ pub(crate) fn schedule(graph: &Graph) -> Vec<StepId> {
 }
 
 /// The most bytes of temporaries that are live at one time in this order, a lower bound for the arena.
-#[allow(dead_code, reason = "tests and benchmarks compare orders by it")]
-pub(crate) fn peak(graph: &Graph, order: &[StepId]) -> usize {
+pub fn peak(graph: &Graph, order: &[StepId]) -> usize {
     Liveness::new(graph, order).peak(graph, order).0
 }
 

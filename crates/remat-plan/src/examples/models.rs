@@ -1,11 +1,11 @@
 //! Graphs of training steps for tests and benchmarks: chains, and a GPT whose elementwise operations are not fused.
 
-use super::{BufferKind, BufferNode, Graph, StepNode};
+use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::BufferId;
 
 /// The values of the forward pass that the backward pass keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keep {
+pub enum Keep {
     /// Everything.
     All,
     /// The input of each layer. The rest is computed again just before the layer's backward pass.
@@ -16,17 +16,17 @@ pub(crate) enum Keep {
 
 /// A graph that is written operation by operation.
 #[derive(Default)]
-pub(crate) struct Net {
-    pub(crate) graph: Graph,
+pub struct Net {
+    pub graph: Graph,
 }
 
 impl Net {
-    pub(crate) fn buffer(&mut self, bytes: usize, kind: BufferKind) -> BufferId {
+    pub fn buffer(&mut self, bytes: usize, kind: BufferKind) -> BufferId {
         self.graph.buffers.push(BufferNode { bytes, kind })
     }
 
     /// A step with one result.
-    pub(crate) fn step(&mut self, reads: &[BufferId], bytes: usize, kind: BufferKind, in_place: bool) -> BufferId {
+    pub fn step(&mut self, reads: &[BufferId], bytes: usize, kind: BufferKind, in_place: bool) -> BufferId {
         let result = self.buffer(bytes, kind);
         let pairs = reads.iter().filter(|_| in_place).map(|&read| (read, result)).collect();
         let step =
@@ -36,20 +36,20 @@ impl Net {
     }
 
     /// An elementwise operation on tensors of one size.
-    pub(crate) fn map(&mut self, reads: &[BufferId]) -> BufferId {
+    pub fn map(&mut self, reads: &[BufferId]) -> BufferId {
         let bytes = self.graph.buffers[reads[0]].bytes;
         self.step(reads, bytes, BufferKind::Temporary, true)
     }
 
     /// A matrix product or another operation that cannot be done in place.
-    pub(crate) fn product(&mut self, reads: &[BufferId], bytes: usize) -> BufferId {
+    pub fn product(&mut self, reads: &[BufferId], bytes: usize) -> BufferId {
         self.step(reads, bytes, BufferKind::Temporary, false)
     }
 }
 
 /// A chain of `length` operations and its backward pass, which reads the result of each. Of every `segment` operations only the input is
 /// kept, and all segments are computed again before the backward pass begins.
-pub(crate) fn chain(length: usize, segment: Option<usize>, bytes: usize) -> Graph {
+pub fn chain(length: usize, segment: Option<usize>, bytes: usize) -> Graph {
     let mut net = Net::default();
     let mut values = vec![net.buffer(bytes, BufferKind::Argument)];
     for i in 0..length {
@@ -85,10 +85,10 @@ struct Layer {
 }
 
 /// A training step of a GPT; `update` adds an optimizer with two moments for each weight at the end.
-pub(crate) struct Gpt {
-    pub(crate) layers: usize,
-    pub(crate) keep: Keep,
-    pub(crate) update: bool,
+pub struct Gpt {
+    pub layers: usize,
+    pub keep: Keep,
+    pub update: bool,
 }
 
 const TOKENS: usize = 2048;
@@ -99,7 +99,7 @@ const VOCABULARY: usize = 8192;
 const WEIGHTS: [usize; 4] = [3 * WIDTH * WIDTH * 4, WIDTH * WIDTH * 4, 4 * WIDTH * WIDTH * 4, 4 * WIDTH * WIDTH * 4];
 
 impl Gpt {
-    pub(crate) fn graph(&self) -> Graph {
+    pub fn graph(&self) -> Graph {
         let mut net = Net::default();
         let embedding = net.buffer(VOCABULARY * WIDTH * 4, BufferKind::Argument);
         let weights: Vec<[BufferId; 4]> =

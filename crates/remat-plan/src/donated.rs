@@ -8,13 +8,13 @@
 
 use oxc_index::{IndexVec, index_vec};
 
-use super::graph::{BufferKind, BufferNode, Graph};
+use crate::graph::{BufferKind, BufferNode, Graph};
 use crate::ids::{BufferId, StepId};
 
 impl Graph {
     /// This graph with each output taking the memory of an argument rather than of a temporary, where it can. The output is written after
     /// all other readers of the argument, which is expressed by tokens of no bytes. `None` if nothing changes.
-    pub(crate) fn for_donated_arguments(&self) -> Option<Graph> {
+    pub fn for_donated_arguments(&self) -> Option<Graph> {
         let mut readers: IndexVec<BufferId, Vec<StepId>> = index_vec![Vec::new(); self.buffers.len()];
         for (number, step) in self.steps.iter_enumerated() {
             for &buffer in step.reads.iter().filter(|&&buffer| self.kind(buffer) == BufferKind::Argument) {

@@ -2,7 +2,7 @@
 
 use oxc_index::{IndexVec, index_vec};
 
-use super::graph::{BufferKind, Graph};
+use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
 
 /// The dependencies of a graph.

@@ -1,14 +1,14 @@
 //! Random graphs for tests.
 
-use super::{BufferKind, BufferNode, Graph, StepNode};
+use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::BufferId;
 
 /// Random numbers: SplitMix64 (Steele, Lea and Flood 2014).
-pub(crate) struct Random(pub(crate) u64);
+pub struct Random(pub u64);
 
 impl Random {
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -17,7 +17,7 @@ impl Random {
     }
 
     /// Returns true once in `n` times on average.
-    pub(crate) fn once_in(&mut self, n: usize) -> bool {
+    pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
@@ -32,7 +32,7 @@ impl Random {
 
     /// A graph of `steps` steps with buffers of every kind, results that no step reads, scratch memory and pairs that may
     /// share memory.
-    pub(crate) fn graph(&mut self, steps: usize) -> Graph {
+    pub fn graph(&mut self, steps: usize) -> Graph {
         let mut graph = Graph::default();
         for kind in [BufferKind::Argument, BufferKind::Argument, BufferKind::Constant] {
             graph.buffers.push(BufferNode { bytes: self.bytes(), kind });

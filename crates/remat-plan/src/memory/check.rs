@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::Result;
 
-use super::{Location, Plan, internal};
+use super::{Location, MemoryPlan, internal};
 use crate::align::{ALIGNMENT, aligned};
+use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
-use crate::schedule::{BufferKind, Graph};
 
 /// Checks that each step comes once, that all locations are inside of their memory, and that each step finds its operands
 /// and the caller its outputs.
 ///
 /// # Errors
 /// The first fault.
-pub(super) fn check(graph: &Graph, order: &[StepId], plan: &Plan) -> Result<()> {
+pub(super) fn check(graph: &Graph, order: &[StepId], plan: &MemoryPlan) -> Result<()> {
     steps(graph, order)?;
     locations(graph, plan)?;
     Memory::new(graph, plan, false)?.follow(order)?;
@@ -53,7 +53,7 @@ fn steps(graph: &Graph, order: &[StepId]) -> Result<()> {
 }
 
 /// Each buffer lies inside of its memory, and so does the scratch memory of each step.
-fn locations(graph: &Graph, plan: &Plan) -> Result<()> {
+fn locations(graph: &Graph, plan: &MemoryPlan) -> Result<()> {
     if (plan.locations.len(), plan.scratch.len()) != (graph.buffers.len(), graph.steps.len()) {
         return Err(internal("buffers or steps are missing in it"));
     }
@@ -102,7 +102,7 @@ enum Holds {
 /// The content of all memory between two steps.
 struct Memory<'a> {
     graph: &'a Graph,
-    plan: &'a Plan,
+    plan: &'a MemoryPlan,
     /// The pieces of the arena that were written, by their offsets: their ends and contents.
     arena: BTreeMap<usize, (usize, Holds)>,
     /// The buffer that the memory of each argument, constant and output holds.
@@ -113,7 +113,7 @@ struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     /// The memory before the first step.
-    fn new(graph: &'a Graph, plan: &'a Plan, is_donated: bool) -> Result<Memory<'a>> {
+    fn new(graph: &'a Graph, plan: &'a MemoryPlan, is_donated: bool) -> Result<Memory<'a>> {
         let given = graph.buffers.iter_enumerated().map(|(buffer, node)| match node.kind {
             BufferKind::Argument | BufferKind::Constant => Some(buffer),
             BufferKind::Output | BufferKind::Temporary => None,

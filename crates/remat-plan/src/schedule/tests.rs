@@ -1,10 +1,10 @@
 //! Schedules can run, are no worse than the program's order, and are near the best where that is known.
 
-use super::models::{Gpt, Keep, Net, chain};
-use super::random::Random;
-use super::{BufferKind, Graph, peak, schedule};
+use super::{peak, schedule};
+use crate::examples::{Gpt, Keep, Net, Random, chain};
+use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
-use crate::plan::plan;
+use crate::memory::plan_memory;
 use oxc_index::{IndexVec, index_vec};
 
 /// Whether each step comes once, and after those whose results it reads.
@@ -72,7 +72,7 @@ fn small_programs_get_nearly_the_best_order() {
 
 /// The peak in the program's order, that of the schedule, and the arena, in units of `bytes`.
 fn peaks(graph: &Graph, bytes: usize) -> [usize; 3] {
-    let plan = plan(graph, &schedule(graph)).unwrap_or_else(|e| panic!("{e}"));
+    let plan = plan_memory(graph, &schedule(graph)).unwrap_or_else(|e| panic!("{e}"));
     [peak(graph, &program_order(graph)), plan.peak, plan.arena].map(|peak| peak.div_ceil(bytes))
 }
 

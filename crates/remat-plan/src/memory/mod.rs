@@ -9,35 +9,35 @@ use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::align::aligned;
+use crate::graph::Graph;
 use crate::ids::{BufferId, StepId};
-use crate::schedule::{BlockId, Graph, InPlace, Liveness, Storage, first_peak};
+use crate::liveness::{BlockId, InPlace, Liveness, Storage, first_peak};
 
 use pack::Item;
 
 /// The memory of all buffers while the steps run in a given order.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub struct MemoryPlan {
     /// The location of each buffer.
-    pub(crate) locations: IndexVec<BufferId, Location>,
+    pub locations: IndexVec<BufferId, Location>,
     /// The offset in the arena of each step's scratch memory.
-    pub(crate) scratch: IndexVec<StepId, usize>,
+    pub scratch: IndexVec<StepId, usize>,
     /// The bytes of the arena.
-    pub(crate) arena: usize,
+    pub arena: usize,
     /// The bytes of temporaries and scratch memory that are live at the peak, a lower bound for the arena.
-    #[allow(dead_code, reason = "tests and benchmarks compare plans by it")]
-    pub(crate) peak: usize,
+    pub peak: usize,
     /// The bytes of temporaries and scratch memory that are live while each step runs, in order.
-    pub(crate) timeline: Vec<usize>,
+    pub timeline: Vec<usize>,
     /// The live values at the peak: temporaries in the arena, and scratch memory, largest first.
-    pub(crate) live: Vec<Live>,
+    pub live: Vec<Live>,
     /// The arguments whose memory a result may take if the caller donates them. The output that holds the result then lies in the memory of
     /// the argument.
-    pub(crate) donations: Vec<InPlace>,
+    pub donations: Vec<InPlace>,
 }
 
 /// The location of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Location {
+pub enum Location {
     /// At this offset of the arena.
     Arena(usize),
     /// In the memory of this argument, constant or output: its own, or that of the output that it becomes in place.
@@ -46,14 +46,14 @@ pub(crate) enum Location {
 
 /// A value or scratch memory in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Live {
+pub enum Live {
     Buffer { buffer: BufferId, bytes: usize },
     Scratch { step: StepId, bytes: usize },
 }
 
 impl Live {
     /// The bytes that it needs.
-    pub(crate) fn bytes(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
             Live::Buffer { bytes, .. } | Live::Scratch { bytes, .. } => bytes,
         }
@@ -64,7 +64,7 @@ impl Live {
 ///
 /// # Errors
 /// If the plan is wrong, which is a defect of the planner.
-pub(crate) fn plan(graph: &Graph, order: &[StepId]) -> Result<Plan> {
+pub fn plan_memory(graph: &Graph, order: &[StepId]) -> Result<MemoryPlan> {
     let liveness = Liveness::new(graph, order);
     let timeline = liveness.timeline(graph, order);
     let (peak, position) = first_peak(&timeline);
@@ -89,7 +89,8 @@ pub(crate) fn plan(graph: &Graph, order: &[StepId]) -> Result<Plan> {
     });
     let locations = locations.collect();
     let live = live(graph, order, &liveness, position);
-    let plan = Plan { locations, scratch, arena: packed.size, peak, timeline, live, donations: liveness.donations };
+    let plan =
+        MemoryPlan { locations, scratch, arena: packed.size, peak, timeline, live, donations: liveness.donations };
     check::check(graph, order, &plan)?;
     Ok(plan)
 }

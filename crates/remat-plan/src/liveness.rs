@@ -2,37 +2,37 @@
 
 use oxc_index::{IndexVec, define_index_type, index_vec};
 
-use super::graph::{BufferKind, Graph};
 use crate::align::aligned;
+use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
 
 define_index_type! {
     /// A block.
-    pub(crate) struct BlockId = u32;
+    pub struct BlockId = u32;
 }
 
 /// A value whose memory a result takes, so that both share it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct InPlace {
-    pub(crate) step: StepId,
-    pub(crate) input: BufferId,
-    pub(crate) output: BufferId,
+pub struct InPlace {
+    pub step: StepId,
+    pub input: BufferId,
+    pub output: BufferId,
 }
 
 /// Memory that temporaries share: a temporary and those that take it in place, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Block {
+pub struct Block {
     /// The positions in the order at which it is live: from `first` to `last`, both included.
-    pub(crate) first: usize,
-    pub(crate) last: usize,
-    pub(crate) bytes: usize,
+    pub first: usize,
+    pub last: usize,
+    pub bytes: usize,
     /// The output that the last of them is, if it is one. The memory is then the output's, not part of the arena.
-    pub(crate) output: Option<BufferId>,
+    pub output: Option<BufferId>,
 }
 
 /// The storage of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Storage {
+pub enum Storage {
     /// In this block.
     Block(BlockId),
     /// In memory of its own: an argument, a constant, an output that takes no temporary.
@@ -40,20 +40,20 @@ pub(crate) enum Storage {
 }
 
 /// The live ranges of all temporaries.
-pub(crate) struct Liveness {
-    pub(crate) blocks: IndexVec<BlockId, Block>,
+pub struct Liveness {
+    pub blocks: IndexVec<BlockId, Block>,
     /// The storage of each buffer.
-    pub(crate) storage: IndexVec<BufferId, Storage>,
+    pub storage: IndexVec<BufferId, Storage>,
     /// The temporaries whose memory a result takes, in the order of the steps.
-    pub(crate) in_place: Vec<InPlace>,
+    pub in_place: Vec<InPlace>,
     /// The arguments whose memory a result takes if the caller donates them, in the order of the steps. The result is an output, or lies in
     /// the memory of an output that held nothing before.
-    pub(crate) donations: Vec<InPlace>,
+    pub donations: Vec<InPlace>,
 }
 
 impl Liveness {
     /// Follows the steps in this order. At the last reader of a buffer, a result may take its memory if the step allows that.
-    pub(crate) fn new(graph: &Graph, order: &[StepId]) -> Liveness {
+    pub fn new(graph: &Graph, order: &[StepId]) -> Liveness {
         let mut last = index_vec![0; graph.buffers.len()];
         for (position, &step) in order.iter().enumerate() {
             let step = &graph.steps[step];
@@ -123,7 +123,7 @@ impl Liveness {
     }
 
     /// The live bytes of the arena while each step runs, including scratch memory.
-    pub(crate) fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
+    pub fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
         let mut change = vec![0isize; order.len() + 1];
         for block in self.blocks.iter().filter(|block| block.output.is_none()) {
             change[block.first] += block.bytes as isize;
@@ -138,13 +138,13 @@ impl Liveness {
     }
 
     /// The most live bytes of the arena at one time, including scratch memory, and the first position at which they occur.
-    pub(crate) fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
+    pub fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
         first_peak(&self.timeline(graph, order))
     }
 }
 
 /// The largest number, and the first position that has it.
-pub(crate) fn first_peak(timeline: &[usize]) -> (usize, usize) {
+pub fn first_peak(timeline: &[usize]) -> (usize, usize) {
     let larger = |peak: (usize, usize), (position, &bytes): (usize, &usize)| {
         if bytes > peak.0 { (bytes, position) } else { peak }
     };

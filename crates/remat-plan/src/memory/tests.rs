@@ -1,16 +1,17 @@
 //! Plans of random graphs pass the checker, plans of small ones are as expected, and the checker finds each kind of fault.
 
 use super::check::check;
-use super::{Live, Location, Plan, plan};
+use super::{Live, Location, MemoryPlan, plan_memory};
 use crate::align::aligned;
+use crate::examples::{Net, Random};
+use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
-use crate::schedule::models::Net;
-use crate::schedule::random::Random;
-use crate::schedule::{BufferKind, Graph, InPlace, schedule};
+use crate::liveness::InPlace;
+use crate::schedule::schedule;
 
 /// The plan, which the planner has checked. Its live values add up to the peak.
-fn planned(graph: &Graph, order: &[StepId]) -> Plan {
-    let plan = plan(graph, order).unwrap_or_else(|e| panic!("{e}"));
+fn planned(graph: &Graph, order: &[StepId]) -> MemoryPlan {
+    let plan = plan_memory(graph, order).unwrap_or_else(|e| panic!("{e}"));
     assert!(plan.arena >= plan.peak);
     let listed: usize = plan.live.iter().map(|l| aligned(l.bytes())).sum();
     assert_eq!(listed, plan.peak);
@@ -165,7 +166,7 @@ fn small() -> Small {
 }
 
 /// The checker's message after `change` has altered a plan and its order.
-fn fault(change: impl FnOnce(&Small, &mut Plan, &mut Vec<StepId>)) -> String {
+fn fault(change: impl FnOnce(&Small, &mut MemoryPlan, &mut Vec<StepId>)) -> String {
     let small = small();
     let graph = &small.net.graph;
     let mut order = program_order(graph);
@@ -220,7 +221,7 @@ fn memory_that_is_overwritten_is_found() {
     let message = "step2 reads b2, which was not written or was overwritten";
     assert_eq!(fault(|s, plan, _| plan.locations[s.b] = plan.locations[s.a]), message);
     // Half of one.
-    let half = |s: &Small, plan: &mut Plan, _: &mut Vec<StepId>| {
+    let half = |s: &Small, plan: &mut MemoryPlan, _: &mut Vec<StepId>| {
         plan.arena += 256;
         let Location::Arena(offset) = plan.locations[s.a] else { panic!("a temporary") };
         plan.locations[s.b] = Location::Arena(offset + 64);
@@ -235,7 +236,7 @@ fn memory_that_is_overwritten_is_found() {
     assert_eq!(scratch_over(|s| s.a), message);
     assert_eq!(scratch_over(|s| s.b), "a result of step1 overlaps its scratch memory");
     // A result may take the memory of `a` or `b` here, but not half of it.
-    let shifted = |s: &Small, plan: &mut Plan, _: &mut Vec<StepId>| {
+    let shifted = |s: &Small, plan: &mut MemoryPlan, _: &mut Vec<StepId>| {
         plan.arena += 256;
         let Location::Arena(offset) = plan.locations[s.a] else { panic!("a temporary") };
         plan.locations[s.c] = Location::Arena(offset + 64);

@@ -8,37 +8,37 @@ use crate::ids::{BufferId, StepId};
 
 /// Steps and buffers. The steps are in program order, which can run.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Graph {
-    pub(crate) steps: IndexVec<StepId, StepNode>,
-    pub(crate) buffers: IndexVec<BufferId, BufferNode>,
+pub struct Graph {
+    pub steps: IndexVec<StepId, StepNode>,
+    pub buffers: IndexVec<BufferId, BufferNode>,
 }
 
 /// The buffers and the scratch memory of one kernel.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct StepNode {
+pub struct StepNode {
     /// The buffers that it reads, each once.
-    pub(crate) reads: SmallVec<[BufferId; 4]>,
+    pub reads: SmallVec<[BufferId; 4]>,
     /// The buffers that it writes: temporaries and outputs that no other step writes.
-    pub(crate) writes: SmallVec<[BufferId; 2]>,
+    pub writes: SmallVec<[BufferId; 2]>,
     /// Bytes that it needs while it runs.
-    pub(crate) scratch: usize,
+    pub scratch: usize,
     /// Pairs of a buffer that it reads and one that it writes that may share memory if no later step reads the operand. The first possible
     /// pair is preferred. Only temporaries and arguments with as many bytes as the result are taken. A temporary that an output takes lies
     /// in the memory of the output from the beginning. An argument is taken if the caller donates it, which is known only when the program
     /// runs.
-    pub(crate) in_place: SmallVec<[(BufferId, BufferId); 2]>,
+    pub in_place: SmallVec<[(BufferId, BufferId); 2]>,
 }
 
 /// A piece of memory that a step writes once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BufferNode {
-    pub(crate) bytes: usize,
-    pub(crate) kind: BufferKind,
+pub struct BufferNode {
+    pub bytes: usize,
+    pub kind: BufferKind,
 }
 
 /// Who owns a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BufferKind {
+pub enum BufferKind {
     /// The arena. The buffer is live from the step that writes it to the last one that reads it.
     Temporary,
     /// The caller. The buffer is live throughout, unless it is donated.
@@ -51,12 +51,12 @@ pub(crate) enum BufferKind {
 
 impl Graph {
     /// The bytes that a buffer takes.
-    pub(crate) fn bytes(&self, buffer: BufferId) -> usize {
+    pub fn bytes(&self, buffer: BufferId) -> usize {
         aligned(self.buffers[buffer].bytes)
     }
 
     /// Whether a buffer is a temporary.
-    pub(crate) fn is_temporary(&self, buffer: BufferId) -> bool {
+    pub fn is_temporary(&self, buffer: BufferId) -> bool {
         self.buffers[buffer].kind == BufferKind::Temporary
     }
 }

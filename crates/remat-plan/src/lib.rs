@@ -1,0 +1,28 @@
+//! What runs when, where each value lies, and what is computed again.
+//!
+//! A compiled program is a [`Graph`]: steps, and the buffers that they read and write, with bytes, scratch memory, results in place and the
+//! time of each step. This crate knows nothing else of a program: it has no tensors, no kernels and no `unsafe`. Each module uses only
+//! modules before it and beside it in this list, which a test checks:
+//!
+//! 1. `ids`, `align`: index types, alignment
+//! 2. `graph`: steps and buffers
+//! 3. `liveness`, `donated`: live ranges of buffers in an order; the graph for callers who donate their arguments
+//! 4. `schedule`: an order of the steps with a low peak
+//! 5. `memory`: the offset of every value in one arena, and the checker of such plans
+//! 6. `examples`: graphs of training steps and random graphs, for tests and benchmarks
+
+mod align;
+mod donated;
+pub mod examples;
+mod graph;
+mod ids;
+mod liveness;
+mod memory;
+mod schedule;
+
+pub use align::{ALIGNMENT, aligned};
+pub use graph::{BufferKind, BufferNode, Graph, StepNode};
+pub use ids::{BufferId, StepId};
+pub use liveness::InPlace;
+pub use memory::{Live, Location, MemoryPlan, plan_memory};
+pub use schedule::{peak, schedule};
