@@ -27,6 +27,10 @@ pub struct StepNode {
     /// in the memory of the output from the beginning. An argument is taken if the caller donates it, which is known only when the program
     /// runs.
     pub in_place: SmallVec<[(BufferId, BufferId); 2]>,
+    /// The time that it takes, in picoseconds.
+    pub cost: u64,
+    /// Whether it must not run a second time: it waits for others (a barrier, a collective), or its time is not known (a `while` loop).
+    pub runs_once: bool,
 }
 
 /// A piece of memory that a step writes once.

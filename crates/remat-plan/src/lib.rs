@@ -12,17 +12,24 @@
 //! 6. `examples`: graphs of training steps and random graphs, for tests and benchmarks
 
 mod align;
+mod bound;
 mod donated;
 pub mod examples;
 mod graph;
 mod ids;
 mod liveness;
 mod memory;
+mod outputs;
+mod random;
+mod repeat;
 mod schedule;
+mod search;
 
 pub use align::{ALIGNMENT, aligned};
 pub use graph::{BufferKind, BufferNode, Graph, StepNode};
 pub use ids::{BufferId, StepId};
 pub use liveness::InPlace;
 pub use memory::{Live, Location, MemoryPlan, plan_memory};
+pub use repeat::{Expanded, Judgement, Schedule};
 pub use schedule::{peak, schedule};
+pub use search::{Effort, Rematerialized, rematerialize};

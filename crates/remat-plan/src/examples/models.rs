@@ -29,8 +29,8 @@ impl Net {
     pub fn step(&mut self, reads: &[BufferId], bytes: usize, kind: BufferKind, in_place: bool) -> BufferId {
         let result = self.buffer(bytes, kind);
         let pairs = reads.iter().filter(|_| in_place).map(|&read| (read, result)).collect();
-        let step =
-            StepNode { reads: reads.into(), writes: [result].into_iter().collect(), scratch: 0, in_place: pairs };
+        let writes = [result].into_iter().collect();
+        let step = StepNode { reads: reads.into(), writes, in_place: pairs, ..StepNode::default() };
         self.graph.steps.push(step);
         result
     }

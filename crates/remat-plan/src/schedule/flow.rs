@@ -2,8 +2,9 @@
 
 use oxc_index::{IndexVec, index_vec};
 
-use crate::graph::{BufferKind, Graph};
+use crate::graph::Graph;
 use crate::ids::{BufferId, StepId};
+use crate::outputs::in_outputs;
 
 /// The dependencies of a graph.
 pub(super) struct Flow<'g> {
@@ -51,32 +52,11 @@ impl<'g> Flow<'g> {
         flow
     }
 
-    /// The weight of each buffer. A temporary with one reader dies there in any order, so the result that takes its memory is known before
-    /// the schedule is.
+    /// The weight of each buffer.
     fn weights(&self) -> IndexVec<BufferId, i64> {
-        let graph = self.graph;
-        let in_arena = |b: BufferId| graph.is_temporary(b) && !self.readers(b).is_empty();
-        let mut weight: IndexVec<BufferId, i64> =
-            graph.buffers.indices().map(|b| if in_arena(b) { graph.bytes(b) as i64 } else { 0 }).collect();
-        let mut is_output: IndexVec<BufferId, bool> =
-            graph.buffers.iter().map(|b| b.kind == BufferKind::Output).collect();
-        for step in graph.steps.iter().rev() {
-            for &(input, output) in &step.in_place {
-                let fits = graph.buffers[input].bytes == graph.buffers[output].bytes;
-                if !fits || !is_output[output] {
-                    continue;
-                }
-                if graph.buffers[input].kind == BufferKind::Argument {
-                    // The output may lie in the memory of the argument.
-                    is_output[output] = false;
-                } else if in_arena(input) && self.readers(input).len() == 1 && !is_output[input] {
-                    weight[input] = 0;
-                    is_output[input] = true;
-                    is_output[output] = false;
-                }
-            }
-        }
-        weight
+        let is_in_output = in_outputs(self.graph);
+        let weighs = |b: BufferId| self.graph.is_temporary(b) && !self.readers(b).is_empty() && !is_in_output[b];
+        self.graph.buffers.indices().map(|b| if weighs(b) { self.graph.bytes(b) as i64 } else { 0 }).collect()
     }
 
     /// The steps that read a buffer.

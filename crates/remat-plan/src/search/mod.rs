@@ -1,0 +1,142 @@
+//! The planner: what to keep and what to compute again, so that a program fits a budget in the least time.
+//!
+//! Each step first runs at its place in the order, and values are dropped between two readers and computed again ([`state`]). Which ones is
+//! a knapsack whose items depend on each other; it is searched by simulated annealing ([`anneal`], [`moves`]), whose moves cost some
+//! microseconds. The work is counted in moves and not in seconds, and the random numbers are fixed, so that the same program gets the same
+//! plan on every machine.
+
+mod anneal;
+mod moves;
+mod problem;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::bound::bound;
+use crate::graph::Graph;
+use crate::ids::StepId;
+use crate::repeat::{Expanded, Judgement, Schedule};
+use anneal::{Found, anneal};
+use problem::Problem;
+use state::{Hold, State};
+
+/// The work that a search may take. It is counted in moves and not in seconds, so that a plan is the same on every machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// How many changes of a schedule are tried. In a program of some hundred steps a million takes about two seconds.
+    pub evaluations: usize,
+}
+
+impl Effort {
+    /// A first plan, in about a fifth of a second for some hundred steps.
+    pub const QUICK: Effort = Effort { evaluations: 60_000 };
+    /// A good plan, in a second or two for some hundred steps.
+    pub const GOOD: Effort = Effort { evaluations: 600_000 };
+    /// A plan near the best, in some ten seconds for some hundred steps.
+    pub const BEST: Effort = Effort { evaluations: 4_000_000 };
+}
+
+/// A schedule within a limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rematerialized {
+    /// The runs.
+    pub schedule: Schedule,
+    /// Its time and its peak, as the live ranges of its [`Expanded`] graph give them.
+    pub judged: Judgement,
+    /// The time of the program with each step run once, in picoseconds.
+    pub once: u64,
+    /// No schedule within the limit whose steps first run in this order takes less time, in picoseconds.
+    pub bound: u64,
+}
+
+impl Rematerialized {
+    /// The time beyond that of each step once, as a share of it.
+    pub fn overhead(&self) -> f64 {
+        self.judged.time.saturating_sub(self.once) as f64 / self.once.max(1) as f64
+    }
+}
+
+/// The moves of one search, at least. With more there are several, from other random numbers, and the last continues the best of them.
+const EVALUATIONS_OF_SEARCH: usize = 400_000;
+
+/// The first temperature of a search, and of the last one, in times of an average step.
+const HOT: f64 = 0.5;
+const WARM: f64 = 0.15;
+
+/// How often the limit of the search is lowered if the judge finds more bytes than the search. They differ where a result lies in the memory
+/// of an output only in some schedules.
+const ATTEMPTS: usize = 8;
+
+/// The fastest schedule that was found of which at most `limit` bytes of temporaries and scratch memory are live at a time.
+///
+/// The steps first run in the given order, which `schedule` gives.
+///
+/// ```
+/// use remat_plan::{Effort, examples::chain, rematerialize};
+/// // Twelve layers of 1 KiB, forward and backward: everything kept takes 12 KiB, and here 5 KiB suffice.
+/// let mut graph = chain(12, None, 1024);
+/// graph.steps.iter_mut().for_each(|step| step.cost = 1000);
+/// let order: Vec<_> = graph.steps.indices().collect();
+/// let plan = rematerialize(&graph, &order, 5 * 1024, Effort::QUICK)?;
+/// assert!(plan.judged.peak <= 5 * 1024 && plan.judged.time >= plan.bound);
+/// assert!(plan.schedule.runs.len() > order.len());
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// If no such schedule was found; the message has the least peak that was. If the order is not one of the steps of the graph.
+pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
+    let once = Expanded::new(graph, &Schedule { runs: order.to_vec() })?.judge();
+    let bound = once.time.saturating_add(bound(graph, order, limit));
+    if once.peak <= limit {
+        return Ok(Rematerialized {
+            schedule: Schedule { runs: order.to_vec() },
+            judged: once,
+            once: once.time,
+            bound,
+        });
+    }
+    let problem = Problem::new(graph, order);
+    let mut inner = i64::try_from(limit).unwrap_or(i64::MAX);
+    for _ in 0..ATTEMPTS {
+        let Some(found) = search(&problem, inner, effort.evaluations) else { break };
+        let schedule = runs(&State::new(&problem, found.holds));
+        let judged = Expanded::new(graph, &schedule)?.judge();
+        if judged.peak <= limit {
+            return Ok(Rematerialized { schedule, judged, once: once.time, bound });
+        }
+        inner -= (judged.peak - limit) as i64;
+    }
+    Err(over_limit(limit, once.peak))
+}
+
+/// The best of several searches.
+fn search(problem: &Problem, limit: i64, evaluations: usize) -> Option<Found> {
+    let searches = (evaluations / EVALUATIONS_OF_SEARCH).clamp(2, 16);
+    let each = evaluations / searches;
+    let keep = vec![Hold::Keep; problem.gaps.len()];
+    let better = |best: Option<Found>, found: Option<Found>| match (best, found) {
+        (Some(best), Some(found)) => Some(if found.time < best.time { found } else { best }),
+        (best, found) => best.or(found),
+    };
+    let first =
+        (1..searches as u64).map(|seed| anneal(problem, limit, each, keep.clone(), HOT, seed)).fold(None, better);
+    let start = first.as_ref().map_or(keep, |found| found.holds.clone());
+    let last = anneal(problem, limit, each, start, WARM, 0);
+    better(first, last)
+}
+
+/// The runs of a state in order.
+fn runs(state: &State<'_>) -> Schedule {
+    let runs = state.stages.iter().flat_map(|stage| &stage.runs);
+    Schedule { runs: runs.map(|&place| state.problem.order[place as usize]).collect() }
+}
+
+fn over_limit(limit: usize, peak: usize) -> Error {
+    let message = format!(
+        "no schedule was found that needs at most {limit} bytes at a time; without running steps again it needs {peak}"
+    );
+    Error::new(ErrorKind::Memory, "plan", message)
+}

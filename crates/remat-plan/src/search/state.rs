@@ -1,0 +1,417 @@
+//! The state of the search: which values stay in memory between two readers, and what that means for time and memory.
+//!
+//! The steps keep the order in which they first run. Between two consecutive readers of a value lies a gap: the value is kept in it,
+//! dropped, or dropped and kept again from the first time that something in the gap needs it. All that happens when a step runs at its
+//! place in the order is a stage: first the runs that compute its dropped operands again, then the step itself. (Stages are those of
+//! Jain et al., "Checkmate", MLSys 2020; that what is kept between two readers is the right variable is the insight of Bartan et al.,
+//! "Moccasin: efficient tensor rematerialization for neural networks", ICML 2023.)
+//!
+//! A change of a gap changes the stages at its ends, and those that look at the value in between. Only these are computed again, so that a
+//! change costs some microseconds in a program of a thousand steps.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use smallvec::SmallVec;
+
+use super::problem::{Gap, Problem, Value};
+
+/// What happens to a value between two readers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// It stays.
+    Keep,
+    /// It is dropped, and computed again each time that something needs it.
+    Drop,
+    /// It is dropped, and stays from the first time on that something computes it again.
+    Later,
+}
+
+/// No stage.
+const NEVER: u32 = u32::MAX;
+
+/// What runs at one place in the order.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Stage {
+    /// The steps that run, in order. The last is the step of this place.
+    pub(crate) runs: Vec<u32>,
+    /// The gaps in which a value stays from here on.
+    starts: Vec<u32>,
+    /// The values that repeated runs read and compute.
+    looks: Vec<u32>,
+    cost: u64,
+    /// The number of runs that are not allowed.
+    faults: u32,
+}
+
+/// One part of a change, with what was there before.
+enum Undo {
+    Hold(u32, Hold),
+    Start(u32, u32),
+    Stage(u32, Stage, i64),
+}
+
+/// Which values stay, and what follows from it.
+pub(crate) struct State<'p> {
+    pub(crate) problem: &'p Problem,
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) stages: Vec<Stage>,
+    /// The stage from whose end on the value of a gap stays in it, or [`NEVER`].
+    start: Vec<u32>,
+    /// The bytes that stay from the stage before, and the most bytes beyond them that each stage needs.
+    entry: Vec<i64>,
+    extra: Vec<i64>,
+    /// The stages in which a repeated run reads or computes each value.
+    looks: Vec<Vec<u32>>,
+    /// The sum of the costs of all runs.
+    pub(crate) time: u64,
+    pub(crate) faults: u32,
+    journal: Vec<Undo>,
+    /// Stages whose memory is not computed yet.
+    stale: Vec<u32>,
+    /// The gaps in which a value is dropped, and the place of each gap among them.
+    dropped: Vec<u32>,
+    place: Vec<u32>,
+    /// Stages to compute again, as a set and as a heap of the next.
+    is_queued: Vec<bool>,
+    queue: BinaryHeap<Reverse<u32>>,
+    scratch: Scratch,
+}
+
+/// Memory of the computation of a stage that is reused.
+#[derive(Default)]
+struct Scratch {
+    stamp: u32,
+    step_stamp: Vec<u32>,
+    value_stamp: Vec<u32>,
+    last_read: Vec<u32>,
+    stack: Vec<u32>,
+}
+
+impl<'p> State<'p> {
+    /// The state with these decisions.
+    pub(crate) fn new(problem: &'p Problem, holds: Vec<Hold>) -> State<'p> {
+        let (steps, values) = (problem.steps.len(), problem.values.len());
+        let mut state = State {
+            problem,
+            holds,
+            stages: vec![Stage::default(); steps],
+            start: vec![NEVER; problem.gaps.len()],
+            entry: vec![0; steps],
+            extra: vec![0; steps],
+            looks: vec![Vec::new(); values],
+            time: 0,
+            faults: 0,
+            journal: Vec::new(),
+            stale: Vec::new(),
+            dropped: Vec::new(),
+            place: vec![NEVER; problem.gaps.len()],
+            is_queued: vec![false; steps],
+            queue: BinaryHeap::new(),
+            scratch: Scratch {
+                step_stamp: vec![0; steps],
+                value_stamp: vec![0; values],
+                last_read: vec![0; values],
+                ..Scratch::default()
+            },
+        };
+        (0..steps).for_each(|t| state.enqueue(t as u32));
+        state.settle();
+        state.measure();
+        state.commit();
+        for gap in 0..problem.gaps.len() as u32 {
+            state.list(gap);
+        }
+        state
+    }
+
+    /// Changes what happens in a gap. The change can be undone until [`State::commit`].
+    pub(crate) fn set(&mut self, gap: u32, hold: Hold) {
+        let before = std::mem::replace(&mut self.holds[gap as usize], hold);
+        if before == hold {
+            return;
+        }
+        self.journal.push(Undo::Hold(gap, before));
+        self.list(gap);
+        let Gap { value, from, to } = self.problem.gaps[gap as usize];
+        self.enqueue(from);
+        let between: Vec<u32> = self.looks[value as usize].iter().copied().filter(|&t| from < t && t < to).collect();
+        between.into_iter().for_each(|t| self.enqueue(t));
+        self.settle();
+    }
+
+    /// Forgets how to undo what was changed.
+    pub(crate) fn commit(&mut self) {
+        self.journal.clear();
+    }
+
+    /// The gaps in which a value is dropped.
+    pub(crate) fn dropped(&self) -> &[u32] {
+        &self.dropped
+    }
+
+    /// Adds a gap to those in which a value is dropped, or takes it away.
+    fn list(&mut self, gap: u32) {
+        let place = self.place[gap as usize];
+        match (self.holds[gap as usize] == Hold::Keep, place == NEVER) {
+            (false, true) => {
+                self.place[gap as usize] = self.dropped.len() as u32;
+                self.dropped.push(gap);
+            }
+            (true, false) => {
+                self.dropped.swap_remove(place as usize);
+                if let Some(&moved) = self.dropped.get(place as usize) {
+                    self.place[moved as usize] = place;
+                }
+                self.place[gap as usize] = NEVER;
+            }
+            _ => {}
+        }
+    }
+
+    /// Undoes all changes since the last [`State::commit`].
+    pub(crate) fn undo(&mut self) {
+        self.stale.clear();
+        while let Some(undo) = self.journal.pop() {
+            match undo {
+                Undo::Hold(gap, hold) => {
+                    self.holds[gap as usize] = hold;
+                    self.list(gap);
+                }
+                Undo::Start(gap, start) => {
+                    self.move_start(gap, start);
+                }
+                Undo::Stage(t, stage, extra) => {
+                    self.replace(t, stage, extra);
+                }
+            }
+        }
+    }
+
+    /// The bytes beyond a limit, summed over all stages.
+    pub(crate) fn overflow(&self, limit: i64) -> i64 {
+        self.entry.iter().zip(&self.extra).map(|(entry, extra)| (entry + extra - limit).max(0)).sum()
+    }
+
+    /// The bytes that a stage needs at most.
+    pub(crate) fn bytes(&self, stage: usize) -> i64 {
+        self.entry[stage] + self.extra[stage]
+    }
+
+    /// The most bytes that are needed at one time, and the first stage that needs them.
+    pub(crate) fn peak(&self) -> (i64, usize) {
+        (0..self.entry.len()).fold((0, 0), |peak, t| if self.bytes(t) > peak.0 { (self.bytes(t), t) } else { peak })
+    }
+
+    fn enqueue(&mut self, stage: u32) {
+        if !std::mem::replace(&mut self.is_queued[stage as usize], true) {
+            self.queue.push(Reverse(stage));
+        }
+    }
+
+    fn settle(&mut self) {
+        while let Some(Reverse(t)) = self.queue.pop() {
+            self.is_queued[t as usize] = false;
+            self.compute(t);
+        }
+    }
+
+    /// Whether a value is in memory when a stage begins.
+    fn is_there(&self, value: u32, stage: u32) -> bool {
+        match self.problem.gap_before(value, stage) {
+            Some(gap) => self.start[gap as usize] < stage,
+            None => false,
+        }
+    }
+
+    /// Computes again what runs in a stage, what stays after it, and how much memory it needs.
+    fn compute(&mut self, t: u32) {
+        let mut stage = self.runs(t);
+        self.starts(t, &mut stage);
+        let before = std::mem::take(&mut self.stages[t as usize].starts);
+        for &gap in before.iter().filter(|gap| !stage.starts.contains(gap)) {
+            if self.start[gap as usize] == t {
+                self.change_start(gap, NEVER);
+            }
+        }
+        for &gap in &stage.starts {
+            if self.start[gap as usize] != t {
+                self.change_start(gap, t);
+            }
+        }
+        self.stages[t as usize].starts = before;
+        let (old, extra) = self.replace(t, stage, self.extra[t as usize]);
+        self.journal.push(Undo::Stage(t, old, extra));
+        self.stale.push(t);
+    }
+
+    /// Computes how much memory the stages need that were changed. The time is known before.
+    pub(crate) fn measure(&mut self) {
+        while let Some(t) = self.stale.pop() {
+            let runs = std::mem::take(&mut self.stages[t as usize].runs);
+            self.extra[t as usize] = self.extra(t, &runs);
+            self.stages[t as usize].runs = runs;
+        }
+    }
+
+    /// The runs of a stage.
+    fn runs(&mut self, t: u32) -> Stage {
+        let problem = self.problem;
+        let mut stage = Stage::default();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.stamp += 1;
+        let stamp = scratch.stamp;
+        scratch.step_stamp[t as usize] = stamp;
+        scratch.stack.push(t);
+        while let Some(number) = scratch.stack.pop() {
+            stage.runs.push(number);
+            let step = &problem.steps[number as usize];
+            stage.cost += step.cost;
+            stage.faults += u32::from(t > step.until);
+            for &value in &step.reads {
+                let producer = problem.values[value as usize].producer;
+                if scratch.step_stamp[producer as usize] != stamp && !self.is_there(value, t) {
+                    scratch.step_stamp[producer as usize] = stamp;
+                    scratch.stack.push(producer);
+                }
+            }
+            if number != t {
+                for &value in step.reads.iter().chain(&step.writes) {
+                    if scratch.value_stamp[value as usize] != stamp {
+                        scratch.value_stamp[value as usize] = stamp;
+                        stage.looks.push(value);
+                    }
+                }
+            }
+        }
+        self.scratch = scratch;
+        stage.runs.sort_unstable();
+        stage
+    }
+
+    /// The gaps in which a value stays from the end of this stage on.
+    fn starts(&mut self, t: u32, stage: &mut Stage) {
+        let problem = self.problem;
+        self.scratch.stamp += 1;
+        let stamp = self.scratch.stamp;
+        let mut starts = Vec::new();
+        for &number in &stage.runs {
+            let step = &problem.steps[number as usize];
+            for &value in step.reads.iter().chain(&step.writes) {
+                if std::mem::replace(&mut self.scratch.value_stamp[value as usize], stamp) == stamp {
+                    continue;
+                }
+                let Some(gap) = problem.gap_after(value, t) else { continue };
+                let is_inside = problem.gaps[gap as usize].from < t;
+                let stays = match self.holds[gap as usize] {
+                    Hold::Keep => true,
+                    Hold::Drop => false,
+                    Hold::Later => is_inside,
+                };
+                // What stayed before still does.
+                if stays && !(is_inside && self.start[gap as usize] < t) {
+                    starts.push(gap);
+                }
+            }
+        }
+        stage.starts = starts;
+    }
+
+    /// Moves the stage from which a value stays, and lets the stages that notice it be computed again.
+    fn change_start(&mut self, gap: u32, start: u32) {
+        let before = self.move_start(gap, start);
+        self.journal.push(Undo::Start(gap, before));
+        let Gap { value, to, .. } = self.problem.gaps[gap as usize];
+        let (first, last) = (before.min(start), before.max(start).min(to));
+        let mut noticed = std::mem::take(&mut self.looks[value as usize]);
+        for &t in noticed.iter().filter(|&&t| first < t && t <= last) {
+            self.enqueue(t);
+        }
+        std::mem::swap(&mut self.looks[value as usize], &mut noticed);
+        if to <= last {
+            self.enqueue(to);
+        }
+    }
+
+    fn move_start(&mut self, gap: u32, start: u32) -> u32 {
+        let Gap { value, to, .. } = self.problem.gaps[gap as usize];
+        let before = std::mem::replace(&mut self.start[gap as usize], start);
+        let bytes = self.problem.values[value as usize].bytes;
+        // The value is there at the beginning of each stage behind the start, up to the end of the gap.
+        let (old, new) = (before.min(to) as usize, start.min(to) as usize);
+        if new < old {
+            self.entry[new + 1..=old].iter_mut().for_each(|entry| *entry += bytes);
+        } else {
+            self.entry[old + 1..=new].iter_mut().for_each(|entry| *entry -= bytes);
+        }
+        before
+    }
+
+    fn replace(&mut self, t: u32, stage: Stage, extra: i64) -> (Stage, i64) {
+        let old_extra = std::mem::replace(&mut self.extra[t as usize], extra);
+        let old = std::mem::take(&mut self.stages[t as usize]);
+        self.time = self.time - old.cost + stage.cost;
+        self.faults = self.faults - old.faults + stage.faults;
+        if old.looks == stage.looks {
+            self.stages[t as usize] = stage;
+            return (old, old_extra);
+        }
+        for &value in old.looks.iter().filter(|value| !stage.looks.contains(value)) {
+            let list = &mut self.looks[value as usize];
+            if let Some(at) = list.iter().position(|&other| other == t) {
+                list.swap_remove(at);
+            }
+        }
+        for &value in stage.looks.iter().filter(|value| !old.looks.contains(value)) {
+            self.looks[value as usize].push(t);
+        }
+        self.stages[t as usize] = stage;
+        (old, old_extra)
+    }
+
+    /// The most bytes that are needed during a stage beyond those at its beginning.
+    fn extra(&mut self, t: u32, runs: &[u32]) -> i64 {
+        let problem = self.problem;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.stamp += 1;
+        let stamp = scratch.stamp;
+        for (i, &number) in runs.iter().enumerate() {
+            let step = &problem.steps[number as usize];
+            for &value in &step.reads {
+                scratch.value_stamp[value as usize] = stamp;
+                scratch.last_read[value as usize] = i as u32;
+            }
+        }
+        let (mut live, mut most) = (0i64, 0i64);
+        for (i, &number) in runs.iter().enumerate() {
+            let step = &problem.steps[number as usize];
+            let dies = |&value: &u32| scratch.last_read[value as usize] == i as u32 && !self.is_there(value, t + 1);
+            let dead: SmallVec<[u32; 8]> = step.reads.iter().copied().filter(dies).collect();
+            let dying: i64 = dead.iter().map(|&value| problem.values[value as usize].bytes).sum();
+            // A result that takes the memory of an operand that dies needs none of its own.
+            let mut taken: SmallVec<[(u32, u32); 4]> = SmallVec::new();
+            for &(input, output) in &step.in_place {
+                if dead.contains(&input) && taken.iter().all(|pair| pair.0 != input && pair.1 != output) {
+                    taken.push((input, output));
+                }
+            }
+            let saved: i64 = taken.iter().map(|pair| problem.values[pair.1 as usize].bytes).sum();
+            let written: i64 = step.writes.iter().map(|&value| problem.values[value as usize].bytes).sum();
+            let outputs = if number == t { 0 } else { step.outputs };
+            let (mut lost, mut unused) = (0, 0);
+            for &value in &step.writes {
+                let is_read =
+                    scratch.value_stamp[value as usize] == stamp && scratch.last_read[value as usize] > i as u32;
+                if !is_read && !self.is_there(value, t + 1) {
+                    let Value { bytes, unused: all, .. } = problem.values[value as usize];
+                    lost += bytes;
+                    unused += all - bytes;
+                }
+            }
+            most = most.max(live + written - saved + step.scratch + outputs + unused);
+            live += written - dying - lost;
+        }
+        self.scratch = scratch;
+        most
+    }
+}
