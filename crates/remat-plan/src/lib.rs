@@ -4,12 +4,14 @@
 //! time of each step. This crate knows nothing else of a program: it has no tensors, no kernels and no `unsafe`. Each module uses only
 //! modules before it and beside it in this list, which a test checks:
 //!
-//! 1. `ids`, `align`: index types, alignment
+//! 1. `ids`, `align`, `random`: index types, alignment, random numbers that are the same everywhere
 //! 2. `graph`: steps and buffers
-//! 3. `liveness`, `donated`: live ranges of buffers in an order; the graph for callers who donate their arguments
+//! 3. `liveness`, `outputs`, `donated`: live ranges of buffers in an order; which of them are outputs; the graph for callers who donate
 //! 4. `schedule`: an order of the steps with a low peak
 //! 5. `memory`: the offset of every value in one arena, and the checker of such plans
-//! 6. `examples`: graphs of training steps and random graphs, for tests and benchmarks
+//! 6. `repeat`: schedules in which steps run again, and their judge
+//! 7. `bound`, `search`: what to compute again within a limit, and how far from the best it can be
+//! 8. `examples`: graphs of training steps and random graphs, for tests and benchmarks
 
 mod align;
 mod bound;
@@ -32,4 +34,4 @@ pub use liveness::InPlace;
 pub use memory::{Live, Location, MemoryPlan, plan_memory};
 pub use repeat::{Expanded, Judgement, Schedule};
 pub use schedule::{peak, schedule};
-pub use search::{Effort, Rematerialized, rematerialize};
+pub use search::{Effort, Rematerialized, least_memory, pareto, rematerialize};

@@ -17,8 +17,9 @@ const PRICE: f64 = 0.02;
 /// The lowest and the highest price.
 const PRICES: (f64, f64) = (1e-4, 100.0);
 
-/// After this many moves the price changes by one of these factors, as the limit is exceeded or kept.
+/// After this many moves the price changes by one of these factors: as the limit is exceeded, at first and once it was kept, or kept.
 const MOVES_PER_PRICE: usize = 64;
+const FIRST: f64 = 1.5;
 const DEARER: f64 = 1.1;
 const CHEAPER: f64 = 0.93;
 
@@ -62,7 +63,12 @@ pub(super) fn anneal(
     let hot = temperature / problem.steps.len() as f64;
     for n in 0..evaluations {
         if n % MOVES_PER_PRICE == 0 {
-            price = if over > 0.0 { price * DEARER } else { price * CHEAPER }.clamp(PRICES.0, PRICES.1);
+            let factor = match (over > 0.0, best.is_some()) {
+                (true, false) => FIRST,
+                (true, true) => DEARER,
+                (false, _) => CHEAPER,
+            };
+            price = (price * factor).clamp(PRICES.0, PRICES.1);
         }
         let temperature = hot * COLD.powf(n as f64 / evaluations as f64);
         let current = time(&state) + price * over;

@@ -15,12 +15,12 @@ mod tests;
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::bound::bound;
-use crate::graph::Graph;
-use crate::ids::StepId;
+use crate::graph::{Graph, StepNode};
+use crate::ids::{BufferId, StepId};
 use crate::repeat::{Expanded, Judgement, Schedule};
 use anneal::{Found, anneal};
 use problem::Problem;
-use state::{Hold, State};
+use state::State;
 
 /// The work that a search may take. It is counted in moves and not in seconds, so that a plan is the same on every machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,11 +112,69 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
     Err(over_limit(limit, once.peak))
 }
 
+/// The schedule with the least peak that was found.
+///
+/// # Errors
+/// As [`rematerialize`], but for the limit.
+pub fn least_memory(graph: &Graph, order: &[StepId], effort: Effort) -> Result<Rematerialized> {
+    let mut least = rematerialize(graph, order, usize::MAX, effort)?;
+    let mut low = graph.steps.iter().map(|step| needs(graph, step)).max().unwrap_or(0);
+    // Each attempt halves what is left between the least peak and a limit that no schedule keeps, or that no search has kept.
+    while least.judged.peak.saturating_sub(low) > least.judged.peak / LEAST_STEP {
+        let middle = low + (least.judged.peak - low) / 2;
+        match rematerialize(graph, order, middle, effort) {
+            Ok(plan) => least = plan,
+            Err(error) if error.kind() == ErrorKind::Memory => low = middle,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(least)
+}
+
+/// The least peak is searched for until it is known to this part of itself.
+const LEAST_STEP: usize = 100;
+
+/// The bytes that a step needs while it runs, whatever else is in memory.
+fn needs(graph: &Graph, step: &StepNode) -> usize {
+    let is_counted =
+        |buffer: &&BufferId| graph.is_temporary(**buffer) && !step.in_place.iter().any(|pair| pair.0 == **buffer);
+    step.reads.iter().filter(is_counted).map(|&buffer| graph.bytes(buffer)).sum()
+}
+
+/// Schedules for budgets from the least peak to that of each step once, in steps of equal size. Each takes less time than those with lower
+/// peaks; budgets for which no faster schedule was found are left out.
+///
+/// # Errors
+/// As [`least_memory`].
+pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) -> Result<Vec<Rematerialized>> {
+    let most = rematerialize(graph, order, usize::MAX, effort)?;
+    let least = least_memory(graph, order, effort)?;
+    let (low, high) = (least.judged.peak, most.judged.peak);
+    let mut plans = vec![least];
+    for point in 1..points.saturating_sub(1) {
+        let limit = low + (high - low) / (points - 1) * point;
+        match rematerialize(graph, order, limit, effort) {
+            Ok(plan) => plans.push(plan),
+            Err(error) if error.kind() == ErrorKind::Memory => {}
+            Err(error) => return Err(error),
+        }
+    }
+    plans.push(most);
+    plans.sort_by_key(|plan| (plan.judged.peak, plan.judged.time));
+    let mut curve: Vec<Rematerialized> = Vec::new();
+    for plan in plans {
+        if curve.last().is_none_or(|last| plan.judged.time < last.judged.time) {
+            curve.push(plan);
+        }
+    }
+    Ok(curve)
+}
+
 /// The best of several searches.
 fn search(problem: &Problem, limit: i64, evaluations: usize) -> Option<Found> {
     let searches = (evaluations / EVALUATIONS_OF_SEARCH).clamp(2, 16);
     let each = evaluations / searches;
-    let keep = vec![Hold::Keep; problem.gaps.len()];
+    let keep = problem.keep_all();
     let better = |best: Option<Found>, found: Option<Found>| match (best, found) {
         (Some(best), Some(found)) => Some(if found.time < best.time { found } else { best }),
         (best, found) => best.or(found),

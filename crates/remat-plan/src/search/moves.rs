@@ -11,8 +11,11 @@ const NEIGHBOURS: usize = 24;
 /// those few places that only repeated runs bring near the limit.
 const NEAR_LIMIT: f64 = 0.95;
 
-/// The share of moves that begin with a gap in which a value is dropped. There are few of them when much memory is left.
-const FROM_DROPPED: f64 = 0.5;
+/// The share of moves that begin with a gap that was changed. There are few of them when much memory is left.
+const FROM_CHANGED: f64 = 0.5;
+
+/// The share of moves that keep a value behind its last reader, for others that are computed again from it.
+const BEHIND: f64 = 0.03;
 
 /// The shares of moves that exchange a gap for a neighbour, and for any other. The rest change one gap.
 ///
@@ -42,6 +45,9 @@ impl Moves {
         }
         let is_worth = |number: usize| {
             let gap = problem.gaps[number];
+            if gap.is_behind {
+                return false;
+            }
             let is_long = gap.to > gap.from + 1 && problem.values[gap.value as usize].bytes > 0;
             is_long && (state.holds[number] != Hold::Keep || near[gap.to as usize + 1] > near[gap.from as usize])
         };
@@ -88,9 +94,15 @@ impl Moves {
 
     /// Changes one gap at random, or two.
     pub(super) fn apply(&self, state: &mut State<'_>, random: &mut SplitMix) {
-        let dropped = state.dropped();
-        let is_from_dropped = random.unit() < FROM_DROPPED && !dropped.is_empty();
-        let from: &[u32] = if is_from_dropped { dropped } else { &self.gaps };
+        if random.unit() < BEHIND
+            && let Some(gap) = self.behind(state, random)
+        {
+            state.set(gap, Hold::Keep);
+            return;
+        }
+        let changed = state.changed();
+        let is_from_changed = random.unit() < FROM_CHANGED && !changed.is_empty();
+        let from: &[u32] = if is_from_changed { changed } else { &self.gaps };
         let gap = from[random.below(from.len())];
         let before = state.holds[gap as usize];
         let after = match (before, random.below(2)) {
@@ -106,6 +118,17 @@ impl Moves {
         } else if before == Hold::Keep && !is_kept {
             state.set(other, Hold::Keep);
         }
+    }
+
+    /// A gap behind the last reader of a value that is computed again, or read to compute another again, where a value was dropped.
+    fn behind(&self, state: &State<'_>, random: &mut SplitMix) -> Option<u32> {
+        let (problem, changed) = (state.problem, state.changed());
+        let gap = problem.gaps[*changed.get(random.below(changed.len().max(1)))? as usize];
+        let runs = &state.stages[gap.to as usize].runs;
+        let step = &problem.steps[runs[random.below(runs.len())] as usize];
+        let value = *step.reads.get(random.below(step.reads.len().max(1)))?;
+        let found = problem.gap_before(value, gap.to)?;
+        (problem.gaps[found as usize].is_behind && state.holds[found as usize] == Hold::Drop).then_some(found)
     }
 
     /// The gap that is changed with one, if any.

@@ -1,5 +1,6 @@
 //! A graph as the search sees it: steps by their place in the order, the values that they exchange, and the gaps between readers.
 
+use super::state::Hold;
 use oxc_index::{IndexVec, index_vec};
 
 use crate::align::aligned;
@@ -32,6 +33,8 @@ pub(crate) struct Step {
     pub(crate) cost: u64,
     /// The last place at which it may run.
     pub(crate) until: u32,
+    /// The values of which a gap ends here though the step does not read them.
+    pub(crate) passes: Vec<u32>,
 }
 
 /// A temporary.
@@ -47,12 +50,20 @@ pub(crate) struct Value {
 }
 
 /// The places between two consecutive readers of a value, or between the step that computes it and its first reader.
+///
+/// A value may also stay behind its last reader, for those that are computed from it and are computed again. The gaps there end where values
+/// that are computed from it are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
     pub(crate) value: u32,
     pub(crate) from: u32,
     pub(crate) to: u32,
+    /// Whether it lies behind the last reader.
+    pub(crate) is_behind: bool,
 }
+
+/// The most gaps behind the last reader of a value.
+const BEHIND: usize = 6;
 
 impl Problem {
     /// The steps of a graph in this order.
@@ -98,6 +109,7 @@ impl Problem {
                 outputs: outputs.map(|&b| graph.bytes(b) as i64).sum(),
                 cost: step.cost,
                 until: if step.runs_once { place as u32 } else { u32::MAX },
+                passes: Vec::new(),
             });
         }
         // A step that waits for a token may overwrite what the step before the token reads.
@@ -106,17 +118,28 @@ impl Problem {
             step.until = readers[token as usize].iter().fold(step.until, |until, &reader| until.min(reader));
         }
         let mut gaps = Vec::new();
-        for (number, (value, readers)) in values.iter_mut().zip(&readers).enumerate() {
+        for number in 0..values.len() {
+            let value = &mut values[number];
             value.first = gaps.len() as u32;
-            value.count = readers.len() as u32;
             let mut from = value.producer;
-            for &to in readers {
-                gaps.push(Gap { value: number as u32, from, to });
+            let behind = places_behind(number, &steps, &readers);
+            let ends = readers[number].iter().map(|&to| (to, false)).chain(behind.iter().map(|&to| (to, true)));
+            for (to, is_behind) in ends {
+                gaps.push(Gap { value: number as u32, from, to, is_behind });
                 from = to;
+            }
+            value.count = gaps.len() as u32 - value.first;
+            for place in behind {
+                steps[place as usize].passes.push(number as u32);
             }
         }
         let time = steps.iter().map(|step| step.cost).sum();
         Problem { steps, values, gaps, order: order.to_vec(), time }
+    }
+
+    /// The decisions with which each step runs once.
+    pub(crate) fn keep_all(&self) -> Vec<Hold> {
+        self.gaps.iter().map(|gap| if gap.is_behind { Hold::Drop } else { Hold::Keep }).collect()
     }
 
     /// The gap of a value that begins at or before a stage and ends behind it.
@@ -150,4 +173,20 @@ fn without_copies(graph: &Graph, in_outputs: IndexVec<BufferId, bool>) -> IndexV
         step.reads.iter().for_each(|&read| is_certain[read] = false);
     }
     is_certain
+}
+
+/// The first places behind the last reader of a value at which values are read that are computed from it in one step or two.
+fn places_behind(value: usize, steps: &[Step], readers: &[Vec<u32>]) -> Vec<u32> {
+    let Some(&last) = readers[value].last() else { return Vec::new() };
+    let from = |value: u32| readers[value as usize].iter().flat_map(|&place| &steps[place as usize].writes).copied();
+    let next_reader = |value: u32| readers[value as usize].iter().copied().find(|&place| place > last);
+    let mut places: Vec<u32> = Vec::new();
+    for near in from(value as u32).take(BEHIND) {
+        places.extend(next_reader(near));
+        places.extend(from(near).take(BEHIND).filter_map(next_reader));
+    }
+    places.sort_unstable();
+    places.dedup();
+    places.truncate(BEHIND);
+    places
 }

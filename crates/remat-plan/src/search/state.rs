@@ -69,8 +69,8 @@ pub(crate) struct State<'p> {
     journal: Vec<Undo>,
     /// Stages whose memory is not computed yet.
     stale: Vec<u32>,
-    /// The gaps in which a value is dropped, and the place of each gap among them.
-    dropped: Vec<u32>,
+    /// The gaps in which a value does not do as with each step run once, and the place of each gap among them.
+    changed: Vec<u32>,
     place: Vec<u32>,
     /// Stages to compute again, as a set and as a heap of the next.
     is_queued: Vec<bool>,
@@ -104,7 +104,7 @@ impl<'p> State<'p> {
             faults: 0,
             journal: Vec::new(),
             stale: Vec::new(),
-            dropped: Vec::new(),
+            changed: Vec::new(),
             place: vec![NEVER; problem.gaps.len()],
             is_queued: vec![false; steps],
             queue: BinaryHeap::new(),
@@ -133,7 +133,7 @@ impl<'p> State<'p> {
         }
         self.journal.push(Undo::Hold(gap, before));
         self.list(gap);
-        let Gap { value, from, to } = self.problem.gaps[gap as usize];
+        let Gap { value, from, to, .. } = self.problem.gaps[gap as usize];
         self.enqueue(from);
         let between: Vec<u32> = self.looks[value as usize].iter().copied().filter(|&t| from < t && t < to).collect();
         between.into_iter().for_each(|t| self.enqueue(t));
@@ -145,22 +145,23 @@ impl<'p> State<'p> {
         self.journal.clear();
     }
 
-    /// The gaps in which a value is dropped.
-    pub(crate) fn dropped(&self) -> &[u32] {
-        &self.dropped
+    /// The gaps in which a value is dropped, and those behind its last reader in which it stays.
+    pub(crate) fn changed(&self) -> &[u32] {
+        &self.changed
     }
 
-    /// Adds a gap to those in which a value is dropped, or takes it away.
+    /// Adds a gap to those that are changed, or takes it away.
     fn list(&mut self, gap: u32) {
         let place = self.place[gap as usize];
-        match (self.holds[gap as usize] == Hold::Keep, place == NEVER) {
+        let usual = if self.problem.gaps[gap as usize].is_behind { Hold::Drop } else { Hold::Keep };
+        match (self.holds[gap as usize] == usual, place == NEVER) {
             (false, true) => {
-                self.place[gap as usize] = self.dropped.len() as u32;
-                self.dropped.push(gap);
+                self.place[gap as usize] = self.changed.len() as u32;
+                self.changed.push(gap);
             }
             (true, false) => {
-                self.dropped.swap_remove(place as usize);
-                if let Some(&moved) = self.dropped.get(place as usize) {
+                self.changed.swap_remove(place as usize);
+                if let Some(&moved) = self.changed.get(place as usize) {
                     self.place[moved as usize] = place;
                 }
                 self.place[gap as usize] = NEVER;
@@ -312,6 +313,17 @@ impl<'p> State<'p> {
                 if stays && !(is_inside && self.start[gap as usize] < t) {
                     starts.push(gap);
                 }
+            }
+        }
+        for &value in &problem.steps[t as usize].passes {
+            let is_new = self.scratch.value_stamp[value as usize] != stamp;
+            if let Some(gap) = problem.gap_after(value, t)
+                && is_new
+                && self.holds[gap as usize] == Hold::Keep
+                && problem.gaps[gap as usize].from == t
+                && self.is_there(value, t)
+            {
+                starts.push(gap);
             }
         }
         stage.starts = starts;
