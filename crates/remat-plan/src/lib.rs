@@ -10,11 +10,13 @@
 //! 4. `schedule`: an order of the steps with a low peak
 //! 5. `memory`: the offset of every value in one arena, and the checker of such plans
 //! 6. `repeat`: schedules in which steps run again, and their judge
-//! 7. `bound`, `search`: what to compute again within a limit, and how far from the best it can be
-//! 8. `examples`: graphs of training steps and random graphs, for tests and benchmarks
+//! 7. `chain`: which blocks of a chain keep what their backward pass reads, and which run again
+//! 8. `bound`, `search`: what to compute again within a limit, and how far from the best it can be
+//! 9. `examples`: graphs of training steps and random graphs, for tests and benchmarks
 
 mod align;
 mod bound;
+pub mod chain;
 mod donated;
 pub mod examples;
 mod graph;
