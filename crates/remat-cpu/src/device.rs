@@ -11,9 +11,10 @@ use remat_ir::{
     expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
+use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
-use crate::compile::{Caller, compile, listing};
+use crate::compile::{Caller, compile, graph, listing};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
 use crate::program::{CompiledProgram, ProgramResult, Run};
@@ -130,6 +131,23 @@ impl Device for Cpu {
 pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
+    /// The steps and the buffers of a program, with their bytes and times, in which orders, memory and rematerialization are planned.
+    ///
+    /// ```
+    /// use remat_cpu::Cpu;
+    /// let program = "{ lambda ; a:f32[64]. let b:f32[64] = exp a; c:f32[64] = sort[dimension=0 is_stable=True num_keys=1] b in (c,) }";
+    /// let graph = Cpu::default().graph(&program.parse()?)?;
+    /// assert_eq!(graph.steps.len(), 2);
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If an operation cannot be run.
+    pub fn graph(&self, jaxpr: &Jaxpr) -> Result<Graph> {
+        let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
+        graph(jaxpr, &threads)
+    }
+
     /// Compiles a program. Its errors start with this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
         self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), None)

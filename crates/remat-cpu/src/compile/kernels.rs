@@ -73,6 +73,9 @@ impl<'a> Kernels<'a> {
     /// do not receive these buffers.
     fn step(&mut self, step: &Step) -> Result<()> {
         self.call(step)?;
+        if let Some(node) = self.nodes.last_mut() {
+            self.steps.price(step, node);
+        }
         let operands = if let Step::Barrier { operands, .. } = step { &operands[..] } else { &[] };
         for var in operands.iter().filter_map(Value::base).chain(step.tokens(&self.steps.tokens)) {
             let buffer = self.buffers.own(var);

@@ -1,6 +1,7 @@
 //! From a jaxpr to a compiled program: lowering, buffers and kernels, schedule, memory plan.
 
 mod buffers;
+mod cost;
 mod donation;
 mod fused_loops;
 mod kernels;
@@ -246,4 +247,16 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
 /// As [`compile`].
 pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
     plan_with(jaxpr, caller, threads, |planned, _| planned.text(threads, indent))
+}
+
+/// The steps and the buffers of a program as [`compile`] first plans them, before loops are joined and computed in blocks.
+///
+/// # Errors
+/// If an operation cannot be run.
+pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads) -> Result<Graph> {
+    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
+    let controls = Controls::default();
+    let mut kernels = Kernels::new(&steps, threads, &controls)?;
+    kernels.results(Caller::User)?;
+    Ok(kernels.graph())
 }

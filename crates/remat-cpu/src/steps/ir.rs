@@ -238,7 +238,7 @@ impl Step {
     }
 
     /// The variables that it writes.
-    pub(super) fn outs<'a>(&'a self, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
+    pub(crate) fn outs<'a>(&'a self, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
         match self {
             Step::Equation { eqn, .. } => Box::new(jaxpr.eqns[eqn.index()].outs.iter().copied()),
             Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => {
