@@ -1,7 +1,8 @@
 //! The native engine: compiles a whole program for the CPU and runs it in memory that is planned ahead.
 //!
-//! Kernels and threads are a crate of their own (`remat-kernels`), and so are orders and memory plans (`remat-plan`). A program goes through the passes of [`remat_opt::pipeline::CPU`], then
-//! through these modules. Each uses only modules before it and beside it in this list, which a test checks:
+//! Kernels and threads are a crate of their own (`remat-kernels`), and so are orders and memory plans (`remat-plan`). A program goes through
+//! the passes of [`remat_opt::pipeline::CPU`], then through these modules. Each uses only modules before it and beside it in this list, which
+//! a test checks:
 //!
 //! 1. `ids`: index types
 //! 2. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops

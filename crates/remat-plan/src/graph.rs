@@ -7,9 +7,25 @@ use crate::align::aligned;
 use crate::ids::{BufferId, StepId};
 
 /// Steps and buffers. The steps are in program order, which can run.
+///
+/// ```
+/// use remat_plan::{BufferKind, BufferNode, Graph, StepNode};
+///
+/// // y = f(x), and z = g(y) in the memory of y if that is free.
+/// let mut graph = Graph::default();
+/// let x = graph.buffers.push(BufferNode { bytes: 4000, kind: BufferKind::Argument });
+/// let [y, z] = [(); 2].map(|()| graph.buffers.push(BufferNode { bytes: 4000, kind: BufferKind::Temporary }));
+/// let f = StepNode { reads: [x].into_iter().collect(), writes: [y].into_iter().collect(), ..StepNode::default() };
+/// let mut g = StepNode { reads: [y].into_iter().collect(), writes: [z].into_iter().collect(), ..StepNode::default() };
+/// g.in_place.push((y, z));
+/// graph.steps.extend([f, g]);
+/// assert_eq!((graph.bytes(x), graph.is_temporary(x), graph.is_temporary(y)), (4032, false, true));
+/// ```
 #[derive(Clone, Default, Debug)]
 pub struct Graph {
+    /// The steps. Each reads arguments, constants and what earlier steps write.
     pub steps: IndexVec<StepId, StepNode>,
+    /// The buffers that the steps read and write.
     pub buffers: IndexVec<BufferId, BufferNode>,
 }
 
@@ -36,7 +52,9 @@ pub struct StepNode {
 /// A piece of memory that a step writes once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferNode {
+    /// The bytes of its elements, before they are rounded up to the alignment.
     pub bytes: usize,
+    /// Who owns its memory.
     pub kind: BufferKind,
 }
 
@@ -54,7 +72,7 @@ pub enum BufferKind {
 }
 
 impl Graph {
-    /// The bytes that a buffer takes.
+    /// The bytes that a buffer takes, a multiple of the alignment.
     pub fn bytes(&self, buffer: BufferId) -> usize {
         aligned(self.buffers[buffer].bytes)
     }

@@ -14,25 +14,28 @@ define_index_type! {
 /// A value whose memory a result takes, so that both share it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct InPlace {
+    /// The step that computes the result, and the last one that reads the value.
     pub step: StepId,
+    /// The value.
     pub input: BufferId,
+    /// The result.
     pub output: BufferId,
 }
 
 /// Memory that temporaries share: a temporary and those that take it in place, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Block {
+pub(crate) struct Block {
     /// The positions in the order at which it is live: from `first` to `last`, both included.
-    pub first: usize,
-    pub last: usize,
-    pub bytes: usize,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    pub(crate) bytes: usize,
     /// The output that the last of them is, if it is one. The memory is then the output's, not part of the arena.
-    pub output: Option<BufferId>,
+    pub(crate) output: Option<BufferId>,
 }
 
 /// The storage of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// In this block.
     Block(BlockId),
     /// In memory of its own: an argument, a constant, an output that takes no temporary.
@@ -40,20 +43,20 @@ pub enum Storage {
 }
 
 /// The live ranges of all temporaries.
-pub struct Liveness {
-    pub blocks: IndexVec<BlockId, Block>,
+pub(crate) struct Liveness {
+    pub(crate) blocks: IndexVec<BlockId, Block>,
     /// The storage of each buffer.
-    pub storage: IndexVec<BufferId, Storage>,
+    pub(crate) storage: IndexVec<BufferId, Storage>,
     /// The temporaries whose memory a result takes, in the order of the steps.
-    pub in_place: Vec<InPlace>,
+    pub(crate) in_place: Vec<InPlace>,
     /// The arguments whose memory a result takes if the caller donates them, in the order of the steps. The result is an output, or lies in
     /// the memory of an output that held nothing before.
-    pub donations: Vec<InPlace>,
+    pub(crate) donations: Vec<InPlace>,
 }
 
 impl Liveness {
     /// Follows the steps in this order. At the last reader of a buffer, a result may take its memory if the step allows that.
-    pub fn new(graph: &Graph, order: &[StepId]) -> Liveness {
+    pub(crate) fn new(graph: &Graph, order: &[StepId]) -> Liveness {
         let mut last = index_vec![0; graph.buffers.len()];
         for (position, &step) in order.iter().enumerate() {
             let step = &graph.steps[step];
@@ -123,7 +126,7 @@ impl Liveness {
     }
 
     /// The live bytes of the arena while each step runs, including scratch memory.
-    pub fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
+    pub(crate) fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
         let mut change = vec![0isize; order.len() + 1];
         for block in self.blocks.iter().filter(|block| block.output.is_none()) {
             change[block.first] += block.bytes as isize;
@@ -138,13 +141,13 @@ impl Liveness {
     }
 
     /// The most live bytes of the arena at one time, including scratch memory, and the first position at which they occur.
-    pub fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
+    pub(crate) fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
         first_peak(&self.timeline(graph, order))
     }
 }
 
 /// The largest number, and the first position that has it.
-pub fn first_peak(timeline: &[usize]) -> (usize, usize) {
+pub(crate) fn first_peak(timeline: &[usize]) -> (usize, usize) {
     let larger = |peak: (usize, usize), (position, &bytes): (usize, &usize)| {
         if bytes > peak.0 { (bytes, position) } else { peak }
     };

@@ -17,15 +17,17 @@ pub enum Keep {
 /// A graph that is written operation by operation.
 #[derive(Default)]
 pub struct Net {
+    /// The graph so far.
     pub graph: Graph,
 }
 
 impl Net {
+    /// Adds a buffer of this many bytes.
     pub fn buffer(&mut self, bytes: usize, kind: BufferKind) -> BufferId {
         self.graph.buffers.push(BufferNode { bytes, kind })
     }
 
-    /// A step with one result.
+    /// Adds a step with one result, which may take the memory of any operand of its size if `in_place` is set.
     pub fn step(&mut self, reads: &[BufferId], bytes: usize, kind: BufferKind, in_place: bool) -> BufferId {
         let result = self.buffer(bytes, kind);
         let pairs = reads.iter().filter(|_| in_place).map(|&read| (read, result)).collect();
@@ -86,8 +88,11 @@ struct Layer {
 
 /// A training step of a GPT; `update` adds an optimizer with two moments for each weight at the end.
 pub struct Gpt {
+    /// The number of layers.
     pub layers: usize,
+    /// What the backward pass gets from the forward pass.
     pub keep: Keep,
+    /// Whether the step ends with the optimizer.
     pub update: bool,
 }
 
@@ -99,6 +104,7 @@ const VOCABULARY: usize = 8192;
 const WEIGHTS: [usize; 4] = [3 * WIDTH * WIDTH * 4, WIDTH * WIDTH * 4, 4 * WIDTH * WIDTH * 4, 4 * WIDTH * WIDTH * 4];
 
 impl Gpt {
+    /// The graph of the training step: the loss, and the gradients or the updated weights.
     pub fn graph(&self) -> Graph {
         let mut net = Net::default();
         let embedding = net.buffer(VOCABULARY * WIDTH * 4, BufferKind::Argument);

@@ -47,12 +47,24 @@ pub enum Location {
 /// A value or scratch memory in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Live {
-    Buffer { buffer: BufferId, bytes: usize },
-    Scratch { step: StepId, bytes: usize },
+    /// A value.
+    Buffer {
+        /// The temporary that holds it.
+        buffer: BufferId,
+        /// Its bytes, before they are rounded up to the alignment.
+        bytes: usize,
+    },
+    /// Scratch memory.
+    Scratch {
+        /// The step that needs it.
+        step: StepId,
+        /// Its bytes, before they are rounded up to the alignment.
+        bytes: usize,
+    },
 }
 
 impl Live {
-    /// The bytes that it needs.
+    /// The bytes that it needs, before they are rounded up to the alignment.
     pub fn bytes(self) -> usize {
         match self {
             Live::Buffer { bytes, .. } | Live::Scratch { bytes, .. } => bytes,
@@ -61,6 +73,26 @@ impl Live {
 }
 
 /// Plans the memory of the steps in this order and checks the plan, on which the code that runs it relies.
+///
+/// The size of the arena is at least the peak, and nearly always equal to it.
+///
+/// ```
+/// use remat_plan::examples::chain;
+/// use remat_plan::{Location, plan_memory, schedule};
+///
+/// // Ten operations whose results the backward pass reads.
+/// let graph = chain(10, None, 4096);
+/// let plan = plan_memory(&graph, &schedule(&graph))?;
+/// assert_eq!((plan.arena, plan.peak), (9 * 4096, 9 * 4096));
+/// let temporaries = graph.buffers.indices().filter(|&buffer| graph.is_temporary(buffer));
+/// for (buffer, location) in temporaries.map(|buffer| (buffer, plan.locations[buffer])) {
+///     match location {
+///         Location::Arena(offset) => assert!(offset + graph.bytes(buffer) <= plan.arena),
+///         Location::Buffer(output) => assert_ne!(output, buffer, "it lies in the output that it becomes"),
+///     }
+/// }
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
 ///
 /// # Errors
 /// If the plan is wrong, which is a defect of the planner.

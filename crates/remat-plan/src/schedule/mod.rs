@@ -30,6 +30,17 @@ const REFINEMENT_STEPS: usize = 300_000;
 const REFINEMENTS: usize = 50;
 
 /// A schedule of the steps: each runs after the steps whose results it reads, and the peak is at most that of the program's own order.
+///
+/// ```
+/// use remat_plan::examples::chain;
+/// use remat_plan::{StepId, peak, schedule};
+///
+/// // A backward pass that computes all its segments again before it begins. The schedule computes each when it is needed.
+/// let graph = chain(100, Some(10), 4096);
+/// let given: Vec<StepId> = graph.steps.indices().collect();
+/// let order = schedule(&graph);
+/// assert!(peak(&graph, &order) < peak(&graph, &given) / 4);
+/// ```
 pub fn schedule(graph: &Graph) -> Vec<StepId> {
     let mut best = Candidate::new(graph, graph.steps.indices().collect());
     if graph.steps.len() < 3 {
@@ -54,7 +65,17 @@ pub fn schedule(graph: &Graph) -> Vec<StepId> {
     best.order
 }
 
-/// The most bytes of temporaries that are live at one time in this order, a lower bound for the arena.
+/// The most bytes of temporaries and scratch memory that are live at one time in this order, a lower bound for the arena.
+///
+/// ```
+/// use remat_plan::examples::chain;
+/// use remat_plan::{StepId, peak};
+///
+/// // Nine results are live when the cotangent, which takes the memory of the tenth, begins its way back.
+/// let graph = chain(10, None, 4096);
+/// let order: Vec<StepId> = graph.steps.indices().collect();
+/// assert_eq!(peak(&graph, &order), 9 * 4096);
+/// ```
 pub fn peak(graph: &Graph, order: &[StepId]) -> usize {
     Liveness::new(graph, order).peak(graph, order).0
 }
