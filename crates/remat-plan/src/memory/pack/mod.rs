@@ -1,12 +1,16 @@
 //! Packing: gives items with live ranges offsets, so that items that are live at the same time do not overlap.
 //!
-//! This is dynamic storage allocation, which is NP-complete (Garey and Johnson 1979, problem SR2). Several heuristics run
-//! until one reaches the live bytes at the peak, which are a lower bound.
+//! This is dynamic storage allocation, which is NP-complete (Garey and Johnson 1979, problem SR2). Several heuristics run until one reaches
+//! the live bytes at the peak, which are a lower bound. First come sweeps, which pack most programs without loss, then searches for an order
+//! of the items. They are for programs with several peaks of nearly one height, such as those that compute values again.
 
-mod greedy;
+mod gaps;
+mod search;
+mod skyline;
 mod sweep;
-
-use std::cmp::Reverse;
+#[cfg(test)]
+mod tests;
+mod timeline;
 
 /// A value or scratch memory with its live range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +34,6 @@ pub(super) struct Packed {
     pub(super) size: usize,
 }
 
-/// How many neighbours greedy packing compares in all, which takes a few milliseconds.
-const WORK: usize = 1_000_000;
-
-/// How often each greedy order is tried at most.
-const ROUNDS: usize = 16;
-
 /// Packs items. At position `peak` their sizes add up to `bound` bytes, and nowhere to more.
 pub(super) fn pack(items: &[Item], bound: usize, peak: usize) -> Packed {
     let end = items.iter().map(|item| item.last).max().unwrap_or(0);
@@ -46,30 +44,7 @@ pub(super) fn pack(items: &[Item], bound: usize, peak: usize) -> Packed {
         }
     }
     if best.size > bound {
-        best = repair(items, bound, best);
-    }
-    best
-}
-
-/// Packs greedily in several orders. Items that end beyond the bound come first in the next round.
-fn repair(items: &[Item], bound: usize, mut best: Packed) -> Packed {
-    let keys: [fn(&Item) -> usize; 3] =
-        [|item| item.bytes, Item::duration, |item| item.bytes.saturating_mul(item.duration())];
-    let mut orders = keys.map(|key| {
-        let mut order: Vec<usize> = (0..items.len()).filter(|&i| items[i].bytes > 0).collect();
-        order.sort_by_key(|&i| Reverse((key(&items[i]), items[i].duration())));
-        order
-    });
-    let mut work = WORK;
-    for _ in 0..ROUNDS {
-        for order in &mut orders {
-            let Some(packed) = greedy::greedy(items, order, &mut work) else { return best };
-            order.sort_by_key(|&i| packed.offsets[i] + items[i].bytes <= bound);
-            best = best.or_smaller(packed);
-            if best.size == bound {
-                return best;
-            }
-        }
+        best = search::search(items, bound, best);
     }
     best
 }

@@ -1,18 +1,19 @@
-//! Greedy packing: each item in turn goes into the smallest gap that fits.
+//! Packing into gaps: each item goes into the smallest gap that fits, between and above those that are placed.
 //!
-//! Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference", found decreasing size the best order for most
-//! networks. TensorFlow Lite and XLA pack in this way.
+//! Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference". TensorFlow Lite and XLA pack in this way.
 
-use super::{Item, Packed};
+use super::Packed;
+use super::search::Attempt;
+use super::timeline::Timeline;
 
-/// The number of positions in a span. Items are listed by span, so that neighbours are found without a search of all items.
+/// The number of sections in a span. Items are listed by span, so that neighbours are found without a search of all items.
 const SPAN: usize = 64;
 
-/// Packs items in this order. Each comparison with a neighbour is subtracted from `work`; the packing gives up when nothing is left.
-pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Option<Packed> {
-    let spans = items.iter().map(|item| item.last / SPAN + 1).max().unwrap_or(0);
+/// Places items in this order. The first one that does not fit is blocked. Each comparison with a neighbour counts as work.
+pub(super) fn place(timeline: &Timeline, order: &[usize], limit: usize, work: &mut usize) -> Attempt {
+    let items = &timeline.items;
     // The items of each span that have an offset, by offset.
-    let mut placed: Vec<Vec<Block>> = vec![Vec::new(); spans];
+    let mut placed: Vec<Vec<Block>> = vec![Vec::new(); timeline.live.len() / SPAN + 1];
     let mut packed = Packed { offsets: vec![0; items.len()], size: 0 };
     let mut near: Vec<Block> = Vec::new();
     for &i in order {
@@ -23,21 +24,26 @@ pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Optio
             // An item that covers several spans is counted in the first one that both items share.
             let is_new = |b: &&Block| b.first / SPAN == span || span == item.first / SPAN;
             near.extend(placed[span].iter().filter(|b| b.first <= item.last && item.first <= b.last).filter(is_new));
-            *work = work.checked_sub(placed[span].len() + 1)?;
+            let Some(left) = work.checked_sub(4 + placed[span].len()) else { return Attempt::Spent };
+            *work = left;
         }
         if within.start() != within.end() {
             near.sort_unstable_by_key(|b| b.offset);
         }
         let offset = gap(&near, item.bytes);
+        let end = offset + item.bytes;
+        if end > limit {
+            return Attempt::Blocked(vec![i]);
+        }
         packed.offsets[i] = offset;
-        packed.size = packed.size.max(offset + item.bytes);
-        let block = Block { first: item.first, last: item.last, offset, end: offset + item.bytes };
+        packed.size = packed.size.max(end);
+        let block = Block { first: item.first, last: item.last, offset, end };
         for list in &mut placed[within] {
             let at = list.partition_point(|b| b.offset <= offset);
             list.insert(at, block);
         }
     }
-    Some(packed)
+    Attempt::Packed(packed)
 }
 
 /// An item that has an offset.
