@@ -21,9 +21,21 @@ pub(super) enum Attempt {
 /// Packs items in an order below a limit. Its work is subtracted from the last argument.
 type Place = fn(&Timeline, &[usize], usize, &mut usize) -> Attempt;
 
-/// The ways to place items, and the work of all attempts of each, which takes a few milliseconds. Packing upwards finds the packings of
-/// programs with a few high peaks, packing into gaps those of programs whose live bytes are near the peak most of the time.
-const PLACES: [(Place, usize); 2] = [(skyline::place, 200_000), (gaps::place, 800_000)];
+/// A way to place items.
+struct Way {
+    place: Place,
+    /// Items with a large number come first in one of its orders.
+    key: fn(&Item) -> usize,
+    /// The work of all its attempts, which takes a few milliseconds.
+    work: usize,
+}
+
+/// Packing upwards finds the packings of programs with a few high peaks, packing into gaps those of programs whose live bytes are near the
+/// peak most of the time.
+const WAYS: [Way; 2] = [
+    Way { place: skyline::place, key: Item::duration, work: 200_000 },
+    Way { place: gaps::place, key: |item| item.bytes, work: 800_000 },
+];
 
 /// After this many attempts without success the limit is raised.
 const FAILURES: usize = 12;
@@ -31,9 +43,9 @@ const FAILURES: usize = 12;
 /// A packing that is smaller than `best`, or `best` if little work finds none.
 pub(super) fn search(items: &[Item], bound: usize, mut best: Packed) -> Packed {
     let timeline = Timeline::new(items);
-    for (place, work) in PLACES {
+    for way in WAYS {
         if best.size > bound {
-            best = improve(&timeline, bound, best, place, work);
+            best = improve(&timeline, bound, best, &way);
         }
     }
     best
@@ -41,15 +53,16 @@ pub(super) fn search(items: &[Item], bound: usize, mut best: Packed) -> Packed {
 
 /// Tries several orders in turn. The limit is halfway between the bound and the best size. It is raised step by step to nearly that size
 /// while no attempt succeeds, and then lowered again.
-fn improve(timeline: &Timeline, bound: usize, mut best: Packed, place: Place, mut work: usize) -> Packed {
-    let mut orders = orders(timeline, bound);
+fn improve(timeline: &Timeline, bound: usize, mut best: Packed, way: &Way) -> Packed {
+    let mut orders = orders(timeline, bound, way.key);
+    let mut work = way.work;
     let middle = |size: usize| bound + (size - bound) / 2;
     let mut limit = middle(best.size);
     let mut failures = 0;
     let count = orders.len();
     for turn in 0.. {
         let order = &mut orders[turn % count];
-        match place(timeline, &order.items, limit, &mut work) {
+        match (way.place)(timeline, &order.items, limit, &mut work) {
             Attempt::Packed(packed) if packed.size == bound => return packed,
             Attempt::Packed(packed) => {
                 best = packed;
@@ -76,13 +89,14 @@ struct Order {
     failures: Vec<usize>,
 }
 
-/// The orders with which a search begins. First come the items that take the most of both time and bytes; that are live for the longest; or
-/// that are live at the most of the sections whose live bytes are near the bound.
-fn orders(timeline: &Timeline, bound: usize) -> [Order; 4] {
-    let area = |item: &Item| item.duration().saturating_mul(item.bytes);
-    let [long, highest, high] = [0, bound / 100 * 97, bound / 100 * 90].map(|bytes| timeline.covered(bytes));
-    let by = |covered: Vec<usize>| Order::new(&timeline.items, |item| covered[item.last + 1] - covered[item.first]);
-    [Order::new(&timeline.items, area), by(long), by(highest), by(high)]
+/// The orders with which a search begins. First come the items that are live at the most of the sections whose live bytes are near the
+/// bound, or those with the largest keys.
+fn orders(timeline: &Timeline, bound: usize, key: fn(&Item) -> usize) -> [Order; 3] {
+    let [highest, high] = [97, 90].map(|percent| {
+        let covered = timeline.covered(bound / 100 * percent);
+        Order::new(&timeline.items, |item| covered[item.last + 1] - covered[item.first])
+    });
+    [highest, high, Order::new(&timeline.items, key)]
 }
 
 impl Order {
