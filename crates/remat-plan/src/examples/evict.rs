@@ -7,10 +7,22 @@ use crate::ids::{BufferId, StepId};
 
 use super::Random;
 
-/// The steps of a graph as a runtime would run them that drops values as soon as those in memory have more than `budget` bytes, and computes
-/// them again when they are read: dynamic tensor rematerialization (Kirisame et al. 2021), with a random price for each value instead of its
-/// time. Steps that run again write buffers of their own. The live bytes may exceed the budget where a step needs more, and from the point
-/// on at which there are `most` steps.
+/// The steps of a graph as a runtime would run them that drops values once those in memory have more than `budget` bytes, and computes
+/// them again when they are read: dynamic tensor rematerialization (Kirisame et al. 2021), with a random price for each value instead of
+/// its time.
+///
+/// Steps that run again write buffers of their own. The live bytes may exceed the budget where steps need more, and from the point on at
+/// which there are `most` steps.
+///
+/// ```
+/// use remat_plan::examples::{Random, chain, evict};
+/// use remat_plan::{peak, schedule};
+///
+/// let kept = chain(100, None, 4096);
+/// let tight = evict(&kept, 50 * 4096, 400, &mut Random(0));
+/// assert!(tight.steps.len() > kept.steps.len());
+/// assert!(peak(&tight, &schedule(&tight)) < peak(&kept, &schedule(&kept)) * 2 / 3);
+/// ```
 pub fn evict(graph: &Graph, budget: usize, most: usize, random: &mut Random) -> Graph {
     let mut runtime = Runtime::new(graph, budget, most, random);
     for step in graph.steps.indices() {

@@ -1,8 +1,8 @@
 //! Packing: gives items with live ranges offsets, so that items that are live at the same time do not overlap.
 //!
 //! This is dynamic storage allocation, which is NP-complete (Garey and Johnson 1979, problem SR2). Several heuristics run until one reaches
-//! the live bytes at the peak, which are a lower bound. First come sweeps, which pack most programs without loss, then searches for an order
-//! of the items. They are for programs with several peaks of nearly one height, such as those that compute values again.
+//! the live bytes at the peak, which are a lower bound. First come sweeps, which pack most programs without loss, then searches for an
+//! order of the items. They are for programs with several peaks of nearly one height, such as those that compute values again.
 
 mod gaps;
 mod search;
