@@ -1,8 +1,11 @@
 //! Cases to measure and their results. Both are sent as JSON between the process that starts a measurement and the one that measures.
 
+use std::sync::Arc;
+
 use anyhow::Result;
-use remat::{DType, Device, Policy, Tensor, Tree, make_jaxpr, random};
+use remat::{DType, Device, Policy, Tensor, Tree, make_jaxpr, random, value_and_grad};
 use remat_cli::arguments::policy;
+use remat_ir::Jaxpr;
 use remat_opt::cost::contractions;
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +146,31 @@ impl Case {
 }
 
 impl Work {
+    /// The program of the step: loss and gradient.
+    ///
+    /// # Errors
+    /// If the model cannot be built with the policy.
+    pub(crate) fn step(&self, policy: Option<Policy>, dtype: DType) -> remat::Result<Arc<Jaxpr>> {
+        match *self {
+            Work::Step { sizes, layers_as, attention } => {
+                let choices = gpt::Choices { sizes, attention, policy };
+                step(Gpt::zeros(&sizes, layers_as, dtype), |model: &Gpt, tokens: &Tensor| model.loss(tokens, &choices))
+            }
+            Work::Resnet { sizes } => {
+                let [weights, data] = random::key(0).split();
+                let model = ResNet::init(weights, sizes.classes, dtype);
+                let batch = resnet::Batch::random(data, &sizes, dtype);
+                step((model, batch), |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy.as_ref())))
+            }
+            Work::Unet { sizes } => {
+                let [weights, data] = random::key(0).split();
+                let model = UNet::init(weights, &sizes, dtype);
+                let batch = unet::Batch::random(data, &sizes, dtype);
+                step((model, batch), |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref())))
+            }
+        }
+    }
+
     /// The measurements, and the useful operations of a step.
     fn measure(&self, policy: Option<Policy>, dtype: DType, runs: &Runs) -> remat::Result<(Measured, f64)> {
         match *self {
@@ -168,6 +196,12 @@ impl Work {
             }
         }
     }
+}
+
+/// The program of a loss and its gradient.
+fn step<M: Tree, D: Tree>(arguments: (M, D), loss: impl Fn(&M, &D) -> remat::Result<Tensor>) -> remat::Result<Arc<Jaxpr>> {
+    let step = |(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model);
+    Ok(make_jaxpr(step)(&arguments)?.jaxpr)
 }
 
 /// The measurements, with useful operations of three times those of the loss's products.

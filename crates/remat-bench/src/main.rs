@@ -8,7 +8,8 @@
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments of all commands
-//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`, `chart`, `accuracy`, `reads`
+//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`, `chart`, `accuracy`, `reads`,
+//!    `plans`
 
 mod arguments;
 mod case;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{accuracy, calls, chart, generate, reads, scaling, stablehlo, step, vision};
+use commands::{accuracy, calls, chart, generate, plans, reads, scaling, stablehlo, step, vision};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -46,6 +47,8 @@ enum Command {
     Generate(generate::Args),
     /// The gradient of an array of which many parts are read: planned memory and time
     Reads(reads::Args),
+    /// What a budget of memory costs, by the planner and the cost model
+    Plans(plans::Args),
     /// A step as text for other programs that know StableHLO, with the numbers that it should give
     Stablehlo(stablehlo::Args),
     /// Draw the chart of the README from the table of docs/PERFORMANCE.md
@@ -79,6 +82,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Calls(args) => calls::run(args, &mut out),
         Command::Generate(args) => generate::run(args, &mut out),
         Command::Reads(args) => reads::run(args, &mut out),
+        Command::Plans(args) => plans::run(args, &mut out),
         Command::Stablehlo(args) => stablehlo::run(args, &mut out),
         Command::Chart(args) => chart::run(args, &mut out),
         Command::Accuracy(args) => accuracy::run(args, &mut out),

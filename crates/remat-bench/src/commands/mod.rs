@@ -4,6 +4,7 @@ pub(crate) mod accuracy;
 pub(crate) mod calls;
 pub(crate) mod chart;
 pub(crate) mod generate;
+pub(crate) mod plans;
 pub(crate) mod reads;
 pub(crate) mod scaling;
 pub(crate) mod stablehlo;

@@ -63,6 +63,11 @@ impl Moves {
         moves
     }
 
+    /// The gaps.
+    pub(super) fn gaps(&self) -> &[u32] {
+        &self.gaps
+    }
+
     /// Whether nothing can change.
     pub(super) fn is_empty(&self) -> bool {
         self.gaps.is_empty()
