@@ -199,7 +199,10 @@ impl Work {
 }
 
 /// The program of a loss and its gradient.
-fn step<M: Tree, D: Tree>(arguments: (M, D), loss: impl Fn(&M, &D) -> remat::Result<Tensor>) -> remat::Result<Arc<Jaxpr>> {
+fn step<M: Tree, D: Tree>(
+    arguments: (M, D),
+    loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
+) -> remat::Result<Arc<Jaxpr>> {
     let step = |(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model);
     Ok(make_jaxpr(step)(&arguments)?.jaxpr)
 }

@@ -91,7 +91,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
     }
     if !args.json {
-        let header = ["model", "budget", "MiB", "peak MiB", "arena / peak", "runs", "overhead", "at least", "planned in"];
+        let header =
+            ["model", "budget", "MiB", "peak MiB", "arena / peak", "runs", "overhead", "at least", "planned in"];
         writeln!(out, "{}", table(&header, &rows))?;
     }
     Ok(())

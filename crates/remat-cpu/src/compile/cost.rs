@@ -30,7 +30,8 @@ impl Steps {
                     cost(&self.eqn(member.eqn).op, &ins, &[self.jaxpr.avals[member.out].clone()]).flops
                 });
                 let own: Vec<Var> = step.loop_results().collect();
-                let mut moved: Vec<Var> = step.operands().filter_map(Value::base).filter(|var| !own.contains(var)).collect();
+                let mut moved: Vec<Var> =
+                    step.operands().filter_map(Value::base).filter(|var| !own.contains(var)).collect();
                 moved.sort_unstable();
                 moved.dedup();
                 moved.extend(step.outs(&self.jaxpr));

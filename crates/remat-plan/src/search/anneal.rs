@@ -23,6 +23,9 @@ const FIRST: f64 = 1.5;
 const DEARER: f64 = 1.1;
 const CHEAPER: f64 = 0.93;
 
+/// The runs of steps that a move may consider on average.
+const RUNS_PER_MOVE: usize = 64;
+
 /// What a run that is not allowed costs, in times of the program.
 const FAULT: f64 = 10.0;
 
@@ -61,7 +64,14 @@ pub(super) fn anneal(
     }
     let mut price = PRICE;
     let hot = temperature / problem.steps.len() as f64;
+    let work = evaluations.saturating_mul(RUNS_PER_MOVE);
+    let begun = state.work;
     for n in 0..evaluations {
+        // Moves are dear where long stages run again. The search then makes fewer.
+        let progress = (n as f64 / evaluations as f64).max((state.work - begun) as f64 / work as f64);
+        if progress >= 1.0 {
+            break;
+        }
         if n % MOVES_PER_PRICE == 0 {
             let factor = match (over > 0.0, best.is_some()) {
                 (true, false) => FIRST,
@@ -70,7 +80,7 @@ pub(super) fn anneal(
             };
             price = (price * factor).clamp(PRICES.0, PRICES.1);
         }
-        let temperature = hot * COLD.powf(n as f64 / evaluations as f64);
+        let temperature = hot * COLD.powf(progress);
         let current = time(&state) + price * over;
         // What a move may lead to at most. Its time is known before its memory is.
         let most = current - temperature * random.unit().max(f64::MIN_POSITIVE).ln();

@@ -10,8 +10,9 @@ use super::moves::Moves;
 use super::problem::Problem;
 use super::state::{Hold, State};
 
-/// How often gaps are tried, in multiples of their number.
+/// How often gaps are tried, in multiples of their number, and the runs of steps that a trial may consider on average.
 const TRIALS: usize = 24;
+const RUNS_PER_TRIAL: usize = 64;
 
 /// Decisions within the limit, or with little above it.
 pub(super) fn greedy(problem: &Problem, limit: i64) -> Vec<Hold> {
@@ -19,7 +20,8 @@ pub(super) fn greedy(problem: &Problem, limit: i64) -> Vec<Hold> {
     let moves = Moves::new(&state, limit);
     let mut queue: BinaryHeap<Reverse<(u64, u32)>> = moves.gaps().iter().map(|&gap| Reverse((0, gap))).collect();
     let mut trials = TRIALS * queue.len();
-    while state.overflow(limit) > 0 && trials > 0 {
+    let work = state.work + RUNS_PER_TRIAL * trials;
+    while state.overflow(limit) > 0 && trials > 0 && state.work < work {
         let Some(Reverse((_, gap))) = queue.pop() else { break };
         trials -= 1;
         let Some((price, hold)) = cheapest(&mut state, gap, limit) else { continue };

@@ -61,7 +61,7 @@ impl Rematerialized {
 }
 
 /// The moves of one search, at least. With more there are several, from other random numbers, and the last continues the best of them.
-const EVALUATIONS_OF_SEARCH: usize = 200_000;
+const EVALUATIONS_OF_SEARCH: usize = 250_000;
 
 /// The first temperature of a search, and of the last one, in times of an average step.
 const HOT: f64 = 0.5;
@@ -174,14 +174,17 @@ pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) ->
 
 /// The best of several searches: from the plans that are found at once, from everything kept, and from the best of these.
 fn search(problem: &Problem, limit: i64, evaluations: usize) -> Option<Found> {
-    let searches = (evaluations / EVALUATIONS_OF_SEARCH).clamp(3, 16);
+    let searches = (evaluations / EVALUATIONS_OF_SEARCH).clamp(5, 16);
     let each = evaluations / searches;
     let better = |best: Option<Found>, found: Option<Found>| match (best, found) {
         (Some(best), Some(found)) => Some(if found.time < best.time { found } else { best }),
         (best, found) => best.or(found),
     };
     let seeds = segments::segments(problem, limit).into_iter().chain([greedy::greedy(problem, limit)]);
-    let first = seeds.zip(1..searches as u64).map(|(start, seed)| anneal(problem, limit, each, start, WARM, seed)).fold(None, better);
+    let first = seeds
+        .zip(1..searches as u64)
+        .map(|(start, seed)| anneal(problem, limit, each, start, WARM, seed))
+        .fold(None, better);
     let others = (3..searches as u64).map(|seed| anneal(problem, limit, each, problem.keep_all(), HOT, seed));
     let best = others.fold(first, better);
     let start = best.as_ref().map_or_else(|| problem.keep_all(), |found| found.holds.clone());

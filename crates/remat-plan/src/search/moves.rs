@@ -100,9 +100,13 @@ impl Moves {
     /// Changes one gap at random, or two.
     pub(super) fn apply(&self, state: &mut State<'_>, random: &mut SplitMix) {
         if random.unit() < BEHIND
-            && let Some(gap) = self.behind(state, random)
+            && let Some(last) = self.behind(state, random)
         {
-            state.set(gap, Hold::Keep);
+            // It stays in all gaps up to this one.
+            let gaps = state.problem.gaps_of(state.problem.gaps[last as usize].value);
+            for gap in gaps.filter(|&gap| gap <= last && state.problem.gaps[gap as usize].is_behind) {
+                state.set(gap, Hold::Keep);
+            }
             return;
         }
         let changed = state.changed();

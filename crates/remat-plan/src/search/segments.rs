@@ -49,6 +49,9 @@ struct Forward {
     gaps: Vec<u32>,
     /// The last reader before the peak of the value of each of these gaps.
     last: Vec<u32>,
+    /// The values that no gap across the peak has and that the forward pass reads, with their last readers.
+    ended: Vec<(u32, u32)>,
+    peak: u32,
     /// The bytes of values of these gaps that are computed up to each place.
     waiting: Vec<i64>,
     /// The bytes that the forward pass reads behind each place and has computed before.
@@ -58,11 +61,12 @@ struct Forward {
 impl Forward {
     fn new(problem: &Problem, peak: u32) -> Forward {
         let places = peak as usize + 1;
-        let (mut gaps, mut last) = (Vec::new(), Vec::new());
+        let (mut gaps, mut last, mut ended) = (Vec::new(), Vec::new(), Vec::new());
         let (mut waiting, mut crossing) = (vec![0; places], vec![0; places + 1]);
         for (number, value) in problem.values.iter().enumerate().filter(|(_, value)| value.producer < peak) {
             let of_value = problem.gaps_of(number as u32);
-            let reader = of_value.clone().map(|gap| problem.gaps[gap as usize]).filter(|g| g.to <= peak && !g.is_behind);
+            let reader =
+                of_value.clone().map(|gap| problem.gaps[gap as usize]).filter(|g| g.to <= peak && !g.is_behind);
             let reader = reader.map(|gap| gap.to).max().unwrap_or(value.producer);
             crossing[value.producer as usize] += value.bytes;
             crossing[reader as usize] -= value.bytes;
@@ -70,17 +74,20 @@ impl Forward {
                 let gap = problem.gaps[gap as usize];
                 gap.from < peak && peak < gap.to && !gap.is_behind && value.bytes > 0
             };
-            if let Some(gap) = of_value.clone().find(across) {
-                gaps.push(gap);
-                last.push(reader);
-                waiting[value.producer as usize] += value.bytes;
+            match of_value.clone().find(across) {
+                Some(gap) => {
+                    gaps.push(gap);
+                    last.push(reader);
+                    waiting[value.producer as usize] += value.bytes;
+                }
+                None => ended.push((number as u32, reader)),
             }
         }
         for place in 1..places {
             waiting[place] += waiting[place - 1];
             crossing[place] += crossing[place - 1];
         }
-        Forward { gaps, last, waiting, crossing }
+        Forward { gaps, last, ended, peak, waiting, crossing }
     }
 
     /// The last places of all segments but the last. Segments have about equal bytes that wait.
@@ -105,6 +112,15 @@ impl Forward {
             let segment = segment_of(problem.values[problem.gaps[gap as usize].value as usize].producer);
             if segment < segments && segment_of(last) == segment {
                 holds[gap as usize] = Hold::Later;
+            }
+        }
+        // From these, segments are computed again, whether or not the backward pass reads them.
+        for &(value, last) in &self.ended {
+            if segment_of(last) > segment_of(problem.values[value as usize].producer) && segment_of(last) <= segments {
+                let gaps = problem.gaps_of(value).map(|gap| (gap, problem.gaps[gap as usize]));
+                for (gap, _) in gaps.filter(|(_, gap)| gap.is_behind && gap.from < self.peak) {
+                    holds[gap as usize] = Hold::Keep;
+                }
             }
         }
         holds

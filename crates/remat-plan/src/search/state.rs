@@ -66,6 +66,8 @@ pub(crate) struct State<'p> {
     /// The sum of the costs of all runs.
     pub(crate) time: u64,
     pub(crate) faults: u32,
+    /// The runs that were considered so far, to which the time of a search is proportional.
+    pub(crate) work: usize,
     journal: Vec<Undo>,
     /// Stages whose memory is not computed yet.
     stale: Vec<u32>,
@@ -102,6 +104,7 @@ impl<'p> State<'p> {
             looks: vec![Vec::new(); values],
             time: 0,
             faults: 0,
+            work: 0,
             journal: Vec::new(),
             stale: Vec::new(),
             changed: Vec::new(),
@@ -228,6 +231,7 @@ impl<'p> State<'p> {
     /// Computes again what runs in a stage, what stays after it, and how much memory it needs.
     fn compute(&mut self, t: u32) {
         let mut stage = self.runs(t);
+        self.work += stage.runs.len();
         self.starts(t, &mut stage);
         let before = std::mem::take(&mut self.stages[t as usize].starts);
         for &gap in before.iter().filter(|gap| !stage.starts.contains(gap)) {
