@@ -6,7 +6,7 @@
 //!    measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `source`: a trained model, wherever it was saved
-//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
+//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `plugin`, `cache`, `launch`: the commands
 //! 5. `main`: their arguments
 
 mod bench;
@@ -21,6 +21,7 @@ mod machine;
 mod memory;
 mod model;
 mod page;
+mod plan;
 mod plugin;
 mod policy;
 mod records;
@@ -75,6 +76,9 @@ enum Command {
                             invalid arguments; 130 and 143 after Ctrl-C and SIGTERM, with the rows that were done."
     )]
     Fit(fit::Args),
+    /// Plan a graph for budgets of memory: what runs when, what is computed again, and where each result lies.
+    #[command(after_help = plan::HELP)]
+    Plan(plan::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -122,6 +126,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Generate(args) => generate::generate(args, &mut printed),
         Command::Eval(args) => generate::eval(args, &mut printed),
         Command::Show(args) => show::run(args, &mut printed),
+        Command::Plan(args) => plan::run(args, &mut printed),
         Command::Train(args) => train::run(args, &mut out),
         Command::Export(args) => export::run(args, &mut out),
         Command::Bench(command) => bench::run(command, &mut out),
