@@ -10,13 +10,16 @@ use anyhow::{Result, bail, ensure};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::Number;
 
-/// The most bytes of a file. A graph with the most steps takes a part of it.
-const MOST_BYTES: u64 = 64 << 20;
+/// The most bytes of a file. A graph with the most steps, buffers and reads takes less.
+const MOST_BYTES: u64 = 32 << 20;
 
 /// The most steps of a graph, and the most buffers. With some hundred thousand steps a change of a schedule takes a search so long that it
 /// finds nothing.
 pub(super) const MOST_STEPS: usize = 100_000;
 const MOST_BUFFERS: usize = 4 * MOST_STEPS;
+
+/// The most operands of all steps together.
+pub(super) const MOST_READS: usize = 1 << 20;
 
 /// A list of at most this many elements, of which no more are kept while it is read.
 pub(super) struct List<T, const MOST: usize>(pub(super) Vec<T>);
@@ -27,8 +30,11 @@ impl<T, const MOST: usize> Default for List<T, MOST> {
     }
 }
 
-/// Numbers of buffers. All of a step together are bounded by the bytes of a file.
-pub(super) type Numbers = Vec<Number>;
+/// Numbers of buffers.
+type Numbers = List<Number, MOST_BUFFERS>;
+
+/// Pairs of numbers.
+type Pairs = List<(Number, Number), MOST_READS>;
 
 /// A file: steps and buffers, or the nodes and edges of a graph in which each node has one result. Other keys are not read.
 #[derive(serde::Deserialize)]
@@ -39,7 +45,7 @@ pub(super) struct Written {
     pub(super) n: Option<Number>,
     pub(super) cost: Option<List<Number, MOST_STEPS>>,
     pub(super) mem: Option<List<Number, MOST_STEPS>>,
-    pub(super) edges: Option<Vec<(Number, Number)>>,
+    pub(super) edges: Option<Pairs>,
 }
 
 /// A step. A key that does not exist is an error, since a misspelled one would be missed.
@@ -54,7 +60,7 @@ pub(super) struct Step {
     pub(super) cost: Number,
     pub(super) scratch: Option<Number>,
     #[serde(default)]
-    pub(super) in_place: Vec<(Number, Number)>,
+    pub(super) in_place: Pairs,
     #[serde(default)]
     pub(super) runs_once: bool,
 }
@@ -97,7 +103,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, M
         let mut list = Vec::new();
         while let Some(element) = elements.next_element()? {
             if list.len() == MOST {
-                return Err(A::Error::custom(format_args!("a list of more than {MOST} elements")));
+                return Err(A::Error::custom(format_args!("a list with more than {MOST} elements")));
             }
             list.push(element);
         }

@@ -6,10 +6,11 @@ use std::fmt::Arguments;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use remat::ir::counted;
 use remat_plan::{ALIGNMENT, BufferId, BufferKind, BufferNode, Graph, StepId, StepNode, aligned};
 use serde_json::Number;
 
-use super::file::{self, Buffer, Kind, Step, Written};
+use super::file::{self, Buffer, Kind, MOST_READS, MOST_STEPS, Step, Written};
 
 /// The most bytes of a buffer or of scratch memory, which the planner takes for any that are larger.
 const MOST_BYTES: u64 = 1 << 46;
@@ -46,12 +47,12 @@ impl Source {
                 (of_steps(&steps.0, &buffers.0)?, names)
             }
             (None, None, Some(n), Some(cost), Some(mem), Some(edges)) => {
-                (of_nodes(&n, &cost.0, &mem.0, &edges)?, Vec::new())
+                (of_nodes(&n, &cost.0, &mem.0, &edges.0)?, Vec::new())
             }
             _ => bail!("`steps` and `buffers` are expected, or `n`, `cost`, `mem` and `edges`, and not some of both"),
         };
         expect_sums(&graph)?;
-        let order = runnable(&graph)?;
+        let order = runnable(&graph, if is_of_nodes { "nodes" } else { "steps" })?;
         let steps = order.iter().map(|&step| graph.steps[StepId::new(step)].clone()).collect();
         if !names.is_empty() {
             names = order.iter().map(|&step| std::mem::take(&mut names[step])).collect();
@@ -103,6 +104,7 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
     }
     let mut writer: Vec<Option<usize>> = vec![None; buffers.len()];
     let mut reader: Vec<Option<usize>> = vec![None; buffers.len()];
+    let mut reads = 0;
     for (i, step) in steps.iter().enumerate() {
         let cost = whole(&step.cost, u64::MAX, format_args!("steps[{i}].cost"))?;
         let scratch = match &step.scratch {
@@ -110,13 +112,15 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
             None => 0,
         };
         let mut node = StepNode { cost, scratch, runs_once: step.runs_once, ..StepNode::default() };
-        for (j, number) in step.reads.iter().enumerate() {
+        reads += step.reads.0.len();
+        ensure!(reads <= MOST_READS, "steps[{i}].reads: the steps up to here read more than {MOST_READS} buffers");
+        for (j, number) in step.reads.0.iter().enumerate() {
             let buffer = index(number, buffers.len(), "buffer", format_args!("steps[{i}].reads[{j}]"))?;
             let before = reader[buffer].replace(i);
             ensure!(before != Some(i), "steps[{i}].reads[{j}]: buffer {buffer} is there twice");
             node.reads.push(BufferId::new(buffer));
         }
-        for (j, number) in step.writes.iter().enumerate() {
+        for (j, number) in step.writes.0.iter().enumerate() {
             let place = format_args!("steps[{i}].writes[{j}]");
             let buffer = index(number, buffers.len(), "buffer", place)?;
             if let BufferKind::Argument | BufferKind::Constant = graph.buffers[BufferId::new(buffer)].kind {
@@ -127,7 +131,7 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
             }
             node.writes.push(BufferId::new(buffer));
         }
-        for (j, (input, output)) in step.in_place.iter().enumerate() {
+        for (j, (input, output)) in step.in_place.0.iter().enumerate() {
             let place = format_args!("steps[{i}].in_place[{j}]");
             let [input, output] = [input, output].map(|number| index(number, buffers.len(), "buffer", place));
             let (input, output) = (input?, output?);
@@ -150,10 +154,10 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
 
 /// The graph of nodes, each of which has one result.
 fn of_nodes(n: &Number, cost: &[Number], mem: &[Number], edges: &[(Number, Number)]) -> Result<Graph> {
-    let count = whole(n, file::MOST_STEPS as u64, format_args!("n"))? as usize;
+    let count = whole(n, MOST_STEPS as u64, format_args!("n"))? as usize;
     ensure!(count > 0, "n: there are no nodes");
     for (name, list) in [("cost", cost), ("mem", mem)] {
-        ensure!(list.len() == count, "{name}: there are {} numbers for {count} nodes", list.len());
+        ensure!(list.len() == count, "{name}: {} for {}", counted(list.len(), "number"), counted(count, "node"));
     }
     let mut graph = Graph::default();
     for (i, (cost, mem)) in cost.iter().zip(mem).enumerate() {
@@ -193,7 +197,7 @@ fn expect_sums(graph: &Graph) -> Result<()> {
 ///
 /// # Errors
 /// If steps wait for each other.
-fn runnable(graph: &Graph) -> Result<Vec<usize>> {
+fn runnable(graph: &Graph, what: &str) -> Result<Vec<usize>> {
     let count = graph.steps.len();
     let mut writer: Vec<Option<usize>> = vec![None; graph.buffers.len()];
     for (step, node) in graph.steps.iter_enumerated() {
@@ -234,5 +238,5 @@ fn runnable(graph: &Graph) -> Result<Vec<usize>> {
     let mut cycle: Vec<String> = path[place[step].unwrap_or(0)..].iter().map(usize::to_string).collect();
     cycle.push(step.to_string());
     cycle.reverse();
-    bail!("there is a cycle: each of the steps {} reads a result of the one before", cycle.join(", "))
+    bail!("there is a cycle: each of the {what} {} reads a result of the one before", cycle.join(", "))
 }

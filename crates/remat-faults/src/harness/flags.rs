@@ -24,13 +24,14 @@ struct Base {
 }
 
 /// All commands but `plugin install`, which downloads, and `bench`, which measures for minutes what it is asked to.
-const BASES: [Base; 9] = [
+const BASES: [Base; 10] = [
     Base { command: "train", rest: "--steps 1 --eval-every 0 --sample 0 --save new" },
     Base { command: "generate", rest: "--length 5 run" },
     Base { command: "eval", rest: "--text text.txt run" },
     Base { command: "export", rest: "--to new run" },
     Base { command: "show", rest: "" },
     Base { command: "fit", rest: "--target tpu-v0" },
+    Base { command: "plan", rest: "--effort quick graph.json" },
     Base { command: "launch", rest: "--nodes 1 -- true" },
     Base { command: "cache", rest: "show" },
     Base { command: "plugin", rest: "list" },
@@ -221,6 +222,7 @@ pub(crate) fn run(work: &Work, only: Option<&str>) -> Result<(Vec<Row>, Vec<Find
     let prepared = TempDir::new()?;
     work.text(prepared.path())?;
     fs::write(prepared.path().join("binary"), (0..5000u32).flat_map(u32::to_be_bytes).collect::<Vec<_>>())?;
+    fs::write(prepared.path().join("graph.json"), r#"{"n": 2, "cost": [1, 2], "mem": [3, 4], "edges": [[0, 1]]}"#)?;
     let train = work.remat(prepared.path()).words("train").words(SMALL);
     let ended = train.words("--steps 1 --eval-every 0 --sample 0 --save run").run()?;
     ensure!(ended.is_success(), "a training run fails undisturbed: {}", ended.output);
