@@ -107,6 +107,8 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, M
             }
             list.push(element);
         }
+        // Many lists of a few hundred elements would take twice the memory.
+        list.shrink_to_fit();
         Ok(List(list))
     }
 }
