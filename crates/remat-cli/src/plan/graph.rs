@@ -193,7 +193,8 @@ fn expect_sums(graph: &Graph) -> Result<()> {
     Ok(())
 }
 
-/// The steps in an order that can run: the file's own if it can, or else that in which each step comes as soon as the order of the file allows.
+/// The steps in an order that can run: the file's own if it can, or else that in which each step that is ready comes before those with larger
+/// numbers.
 ///
 /// # Errors
 /// If steps wait for each other.

@@ -29,10 +29,10 @@ use graph::Source;
 const PERCENT: [u8; 7] = [90, 80, 70, 60, 50, 40, 30];
 
 /// The forms of a graph, for the help.
-pub(crate) const HELP: &str = "A graph is a JSON object: {\"steps\": [{\"name\", \"reads\": [buffers], \"writes\": [buffers], \"cost\": picoseconds, \
-     \"scratch\": bytes, \"in_place\": [[read, written]], \"runs_once\": bool}], \"buffers\": [{\"bytes\", \"kind\": temporary, argument, output \
-     or constant}]}, or one of nodes with one result each: {\"n\", \"cost\": [..], \"mem\": [..], \"edges\": [[from, to]]}. Buffers, steps and \
-     nodes are numbered from 0. docs/PLANNING.md describes both, and the lines of --json.\n\n\
+pub(crate) const HELP: &str = "A graph is a JSON object: {\"steps\": [{\"name\", \"reads\": [buffers], \"writes\": [buffers], \
+     \"cost\": picoseconds, \"scratch\": bytes, \"in_place\": [[read, written]], \"runs_once\": bool}], \
+     \"buffers\": [{\"bytes\", \"kind\": temporary, argument, output or constant}]}, or one of nodes with one result each: \
+     {\"n\", \"cost\": [..], \"mem\": [..], \"edges\": [[from, to]]}. Buffers, steps and nodes are numbered from 0. docs/PLANNING.md describes both, and the lines of --json.\n\n\
      Exit codes: 0 if a plan was found for some row; 1 for an error, and if there is none for any row; 2 for invalid arguments.";
 
 /// Arguments of `remat plan`.
@@ -41,8 +41,8 @@ pub(crate) struct Args {
     /// Files with a graph each, or folders of such files, whose names end with .json
     #[arg(required = true, value_name = "GRAPH")]
     graphs: Vec<PathBuf>,
-    /// The most memory of temporaries at one time: bytes such as 3GiB (units of the file in a graph of nodes), or percent of the peak without
-    /// repetition such as 50%; repeat the flag for several [default: 90%, 80%, .., 30%]
+    /// The most memory of temporaries at one time: bytes such as 3GiB (units of the file in a graph of nodes), or percent of the peak
+    /// without repetition such as 50%; repeat the flag for several [default: 90%, 80%, .., 30%]
     #[arg(long = "budget", value_name = "BYTES", value_parser = budget::parse)]
     budgets: Vec<Budget>,
     /// How long to search
@@ -69,8 +69,8 @@ enum Effort {
 /// Plans each graph for each budget, and prints the plans.
 ///
 /// # Errors
-/// If a graph cannot be read or is wrong, in which case none is planned; if the output cannot be written. If no plan was found for any graph
-/// and budget, the exit code is 1.
+/// If a graph cannot be read or is wrong, in which case none is planned; if the output cannot be written. If no plan was found for any
+/// graph and budget, the exit code is 1.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let files = files(&args.graphs)?;
     // What is wrong in any file is reported before anything is planned. The graphs are read again, since together they may be large.
