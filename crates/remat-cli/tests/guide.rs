@@ -158,7 +158,8 @@ fn the_table_of_policies_is_that_of_the_guide() {
         assert!((peak - of_page).abs() < 0.1 * of_page, "{policy}: {of_page} KiB shown, {peak} planned");
         peak
     });
-    // The engine computes cheap values again under every policy, so that `Dots` need not be below `none`.
+    // The engine computes cheap values again under every policy, so that `Dots` need not be below `none`. What `Names(attn)` keeps is little
+    // beside what the backward pass of a layer needs, so that either of the last two may be the lower.
     let [none, dots, names, nothing] = peaks;
-    assert!(none.min(dots) > names && names > nothing, "{peaks:?}");
+    assert!(none.min(dots) > 1.5 * names.max(nothing) && nothing < 1.01 * names, "{peaks:?}");
 }

@@ -7,9 +7,9 @@ use crate::random::SplitMix;
 /// The most neighbours of a gap that are remembered. A value that everything reads has as many as there are steps.
 const NEIGHBOURS: usize = 24;
 
-/// A gap is worth a decision if at one of its places more than this share of the limit is live. Elsewhere a drop gains nothing, but for
-/// those few places that only repeated runs bring near the limit.
-const NEAR_LIMIT: f64 = 0.95;
+/// A gap is worth a decision if at one of its places more than this share of the limit is live. Elsewhere a drop gains nothing, unless what
+/// runs again there brings it near the limit too.
+const NEAR_LIMIT: f64 = 0.5;
 
 /// The share of moves that begin with a gap that was changed. There are few of them when much memory is left.
 const FROM_CHANGED: f64 = 0.5;
