@@ -1,8 +1,8 @@
 //! The planner: what to keep and what to compute again, so that a program fits a budget in the least time.
 //!
 //! Each step first runs at its place in the order, and values are dropped between two readers and computed again ([`state`]). Which ones is
-//! a knapsack whose items depend on each other; it is searched by simulated annealing ([`anneal`], [`moves`]), whose moves cost some
-//! microseconds. The work is counted in moves and not in seconds, and the random numbers are fixed, so that the same program gets the same
+//! a knapsack whose items depend on each other. First plans come from [`segments`] and from [`greedy`]; simulated annealing ([`anneal`],
+//! [`moves`]) goes on from there, with moves of some microseconds. docs/PLANNING.md has the figures. The work is counted in moves and not in seconds, and the random numbers are fixed, so that the same program gets the same
 //! plan on every machine.
 
 mod anneal;
@@ -88,7 +88,8 @@ const ATTEMPTS: usize = 8;
 /// ```
 ///
 /// # Errors
-/// If no such schedule was found; the message has the least peak that was. If the order is not one of the steps of the graph.
+/// If no such schedule was found, of the kind [`ErrorKind::Memory`]; the message has the peak with each step once. If the order is not one of
+/// all steps of the graph.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
     let once = Expanded::new(graph, &Schedule { runs: order.to_vec() })?.judge();
     let bound = once.time.saturating_add(bound(graph, order, limit));
