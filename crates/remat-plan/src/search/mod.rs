@@ -2,8 +2,8 @@
 //!
 //! Each step first runs at its place in the order, and values are dropped between two readers and computed again ([`state`]). Which ones is
 //! a knapsack whose items depend on each other. First plans come from [`segments`] and from [`greedy`]; simulated annealing ([`anneal`],
-//! [`moves`]) goes on from there, with moves of some microseconds. docs/PLANNING.md has the figures. The work is counted in moves and not in seconds, and the random numbers are fixed, so that the same program gets the same
-//! plan on every machine.
+//! [`moves`]) goes on from there, with moves of some microseconds. The work is counted in moves and not in seconds, and the random numbers
+//! are fixed, so that the same program gets the same plan on every machine. docs/PLANNING.md has the figures.
 
 mod anneal;
 mod greedy;
