@@ -27,7 +27,8 @@ impl Expanded {
     /// The graph of a schedule.
     ///
     /// # Errors
-    /// If the schedule is wrong: a step is unknown, reads what no run has computed, never runs, or runs again though it must not. All are defects of the planner.
+    /// If the schedule is wrong: a step is unknown, reads what no run has computed, never runs, or runs again though it must not. All are
+    /// defects of the planner.
     pub fn new(graph: &Graph, schedule: &Schedule) -> Result<Expanded> {
         let mut expansion = Expansion::new(graph);
         for &step in &schedule.runs {
