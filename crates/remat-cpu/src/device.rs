@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use oxc_index::IndexVec;
 use remat_ir::{
-    Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
+    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
     expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
-use crate::compile::{Caller, compile, graph, listing};
+use crate::compile::{Caller, Limit, compile, graph, listing};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
 use crate::program::{CompiledProgram, ProgramResult, Run};
@@ -98,6 +98,35 @@ impl Device for Cpu {
         Ok(Arc::new(self.compile_for("run", jaxpr)?))
     }
 
+    /// With a limit, a program that needs more computes values again until it fits, in the least time that is found. The same program gets
+    /// the same steps, whatever the load of the machine.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use remat_cpu::Cpu;
+    /// use remat_ir::{CompileOptions, Device, Jaxpr};
+    /// // Three matrices are kept for the sums at the end, and two of them need not be.
+    /// let program: Jaxpr = "{ lambda ; a:f32[64,64]. let
+    ///     b:f32[64,64] = cumsum[axis=0 reverse=False] a
+    ///     c:f32[64,64] = cumsum[axis=1 reverse=False] b
+    ///     d:f32[64,64] = cumsum[axis=0 reverse=True] c
+    ///     e:f32[64,64] = cumsum[axis=1 reverse=True] d
+    ///     f:f32[64] = reduce_sum[axes=(0,)] e
+    ///     g:f32[64] = reduce_sum[axes=(0,)] c
+    ///     h:f32[64] = reduce_sum[axes=(0,)] b
+    ///   in (f, g, h) }".parse()?;
+    /// let program = Arc::new(program);
+    /// let free = Cpu::default().compile(&program)?.memory();
+    /// let options = CompileOptions { memory_limit: Some(free.peak - 4096), ..CompileOptions::default() };
+    /// let limited = Cpu::default().compile_with(&program, &options)?.memory();
+    /// assert!(limited.donated_peak <= free.peak - 4096, "{limited:?}");
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
+        let memory = self.memory.clone().unwrap_or_default();
+        Ok(Arc::new(self.compile_sharing("run", jaxpr, memory, None, Limit::of(options).as_ref())?))
+    }
+
     /// The steps with the offset in bytes of each temporary in the arena.
     ///
     /// ```
@@ -131,29 +160,30 @@ impl Device for Cpu {
 pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
-    /// The steps and the buffers of a program, with their bytes and times, in which orders, memory and rematerialization are planned.
+    /// The steps and the buffers of a compiled program, with their bytes, and their times by the cost model.
     ///
     /// ```
     /// use remat_cpu::Cpu;
+    /// use remat_ir::CompileOptions;
     /// let program = "{ lambda ; a:f32[64]. let b:f32[64] = exp a; c:f32[64] = sort[dimension=0 is_stable=True num_keys=1] b in (c,) }";
-    /// let graph = Cpu::default().graph(&program.parse()?)?;
+    /// let graph = Cpu::default().graph(&program.parse()?, &CompileOptions::default())?;
     /// assert_eq!(graph.steps.len(), 2);
     /// # Ok::<(), remat_ir::Error>(())
     /// ```
     ///
     /// # Errors
     /// If an operation cannot be run.
-    pub fn graph(&self, jaxpr: &Jaxpr) -> Result<Graph> {
+    pub fn graph(&self, jaxpr: &Jaxpr, options: &CompileOptions) -> Result<Graph> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
-        graph(jaxpr, &threads)
+        graph(jaxpr, &threads, Limit::of(options).as_ref())
     }
 
     /// Compiles a program. Its errors start with this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
-        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), None)
+        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), None, None)
     }
 
-    /// As [`Cpu::compile_for`], for a program that shares its memory between runs with others. A run frees its arena afterwards if it is
+    /// As [`Cpu::compile_for`], within a limit, for a program that shares its memory between runs with others. A run frees its arena afterwards if it is
     /// larger than `most_kept` bytes, the limit of single operations.
     pub(crate) fn compile_sharing(
         &self,
@@ -161,11 +191,12 @@ impl Cpu {
         jaxpr: &Jaxpr,
         spare: SpareArena,
         most_kept: Option<usize>,
+        limit: Option<&Limit>,
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         matmul_precision()?;
         max_cpu_isa()?;
-        let programs = compile(jaxpr, Caller::User, &threads)?;
+        let programs = compile(jaxpr, Caller::User, &threads, limit)?;
         Ok(CpuExecutable { name, programs, threads, most_kept, spare })
     }
 }

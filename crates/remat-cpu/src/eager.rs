@@ -73,7 +73,13 @@ fn compile(op: &Op, avals: &[Aval], spare: SpareArena) -> Result<Arc<CpuExecutab
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;
-    Ok(Arc::new(Cpu::default().compile_sharing(op.name(), &builder.finish(outs.to_vec()), spare, Some(MOST_KEPT))?))
+    Ok(Arc::new(Cpu::default().compile_sharing(
+        op.name(),
+        &builder.finish(outs.to_vec()),
+        spare,
+        Some(MOST_KEPT),
+        None,
+    )?))
 }
 
 #[cfg(test)]

@@ -10,6 +10,10 @@ pub struct CompileOptions {
     /// For each argument, whether callers donate it; none if this is empty. It lets an engine that plans memory at compile time place
     /// results in donated arguments. A run takes only the memory of arguments without other references, whatever this says.
     pub donated: Vec<bool>,
+    /// The most bytes that a run may need, with arguments, results and overhead, where the arguments of `donated` are donated; where all are
+    /// if `donated` is empty. An engine that plans memory runs steps again until the program fits, or until it needs as little as the engine
+    /// can reach: whether it fits is for the caller to compare. Other engines ignore it.
+    pub memory_limit: Option<usize>,
 }
 
 /// A device and its engine, which compiles programs and runs them there.
@@ -28,7 +32,7 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Device::compile`].
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        let CompileOptions { donated: _ } = options;
+        let CompileOptions { donated: _, memory_limit: _ } = options;
         self.compile(jaxpr)
     }
 

@@ -13,7 +13,7 @@ use crate::outputs::in_outputs;
 
 /// The least time in picoseconds beyond that of each step once that a schedule takes whose steps first run in this order and of which at most
 /// `limit` bytes are live at a time. It may be less than any schedule takes.
-pub(crate) fn bound(graph: &Graph, order: &[StepId], limit: usize) -> u64 {
+pub fn bound(graph: &Graph, order: &[StepId], limit: usize) -> u64 {
     let mut last: IndexVec<BufferId, usize> = index_vec![0; graph.buffers.len()];
     for (place, &step) in order.iter().enumerate() {
         graph.steps[step].reads.iter().for_each(|&buffer| last[buffer] = place);

@@ -30,6 +30,7 @@ mod schedule;
 mod search;
 
 pub use align::{ALIGNMENT, aligned};
+pub use bound::bound;
 pub use graph::{BufferKind, BufferNode, Graph, StepNode};
 pub use ids::{BufferId, StepId};
 pub use liveness::InPlace;

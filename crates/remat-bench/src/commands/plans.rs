@@ -8,8 +8,8 @@ use anyhow::Result;
 use remat::{Cpu, DType};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
-use remat_ir::Jaxpr;
-use remat_plan::{Effort, Expanded, Graph, StepId, peak, plan_memory, rematerialize, schedule};
+use remat_ir::{CompileOptions, Device, Jaxpr, MemoryStats};
+use remat_plan::{Graph, StepId, bound, schedule};
 use serde::Serialize;
 
 use crate::case::Work;
@@ -25,9 +25,6 @@ pub(crate) struct Args {
     /// Budgets of temporaries, in percent of those without a budget
     #[arg(long, value_delimiter = ',', default_values_t = [90, 70, 50, 30, 20], value_parser = up_to(100))]
     percent: Vec<usize>,
-    /// How many changes of a plan are tried
-    #[arg(long, default_value_t = Effort::GOOD.evaluations, value_parser = up_to(1_000_000_000))]
-    evaluations: usize,
     /// The layers of the GPTs
     #[arg(long, default_value_t = 24, value_parser = up_to(1000))]
     layers: usize,
@@ -60,12 +57,13 @@ struct Record {
     policy: String,
     steps: usize,
     percent: usize,
-    limit: usize,
-    /// `None` where no plan was found.
-    peak: Option<usize>,
-    arena: Option<usize>,
-    runs: Option<usize>,
-    overhead: Option<f64>,
+    /// The bytes that temporaries may take.
+    budget: usize,
+    /// Those that they take.
+    temporaries: usize,
+    fits: bool,
+    /// The time beyond that without a limit, as a share of it.
+    overhead: f64,
     /// No plan in this order has less.
     bound: f64,
     plan_s: f64,
@@ -80,10 +78,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let models = if args.model.is_empty() { &all[..] } else { &args.model[..] };
     let mut rows = Vec::new();
     for &model in models {
-        let graph = Cpu::default().graph(&*model.step(args)?)?;
-        let order = schedule(&graph);
+        let jaxpr = model.step(args)?;
+        let free = Unlimited::new(&jaxpr)?;
         for &percent in &args.percent {
-            let record = planned(model, args, &graph, &order, percent)?;
+            let record = planned(model, args, &jaxpr, &free, percent)?;
             if args.json {
                 writeln!(out, "{}", serde_json::to_string(&record)?)?;
             }
@@ -91,8 +89,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
     }
     if !args.json {
-        let header =
-            ["model", "budget", "MiB", "peak MiB", "arena / peak", "runs", "overhead", "at least", "planned in"];
+        let header = ["model", "budget", "MiB", "arena", "fits", "overhead", "at least", "planned in"];
         writeln!(out, "{}", table(&header, &rows))?;
     }
     Ok(())
@@ -115,50 +112,62 @@ impl Model {
     }
 }
 
-fn planned(model: Model, args: &Args, graph: &Graph, order: &[StepId], percent: usize) -> Result<Record> {
-    let limit = peak(graph, order) / 100 * percent;
+/// A step compiled without a limit.
+struct Unlimited {
+    memory: MemoryStats,
+    graph: Graph,
+    /// In picoseconds, by the cost model.
+    time: u64,
+}
+
+impl Unlimited {
+    fn new(jaxpr: &Arc<Jaxpr>) -> Result<Unlimited> {
+        let graph = Cpu::default().graph(jaxpr, &CompileOptions::default())?;
+        Ok(Unlimited { memory: Cpu::default().compile(jaxpr)?.memory(), time: time(&graph), graph })
+    }
+}
+
+/// The time of each step once, in picoseconds.
+fn time(graph: &Graph) -> u64 {
+    graph.steps.iter().map(|step| step.cost).sum()
+}
+
+fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, percent: usize) -> Result<Record> {
+    let MemoryStats { temporaries, donated_peak, .. } = free.memory;
+    let budget = temporaries / 100 * percent;
+    let limit = donated_peak - temporaries + budget;
+    let options = CompileOptions { memory_limit: Some(limit), ..CompileOptions::default() };
     let started = Instant::now();
-    let plan = rematerialize(graph, order, limit, Effort { evaluations: args.evaluations });
+    let memory = Cpu::default().compile_with(jaxpr, &options)?.memory();
     let plan_s = started.elapsed().as_secs_f64();
-    let mut record = Record {
+    let graph = Cpu::default().graph(jaxpr, &options)?;
+    let fits = memory.donated_peak <= limit;
+    let order: Vec<StepId> = schedule(&free.graph);
+    Ok(Record {
         framework: concat!("remat ", env!("CARGO_PKG_VERSION")),
         model,
         policy: args.policy.clone(),
         steps: graph.steps.len(),
         percent,
-        limit,
-        peak: None,
-        arena: None,
-        runs: None,
-        overhead: None,
-        bound: 0.0,
+        budget,
+        temporaries: memory.temporaries,
+        fits,
+        overhead: time(&graph) as f64 / free.time as f64 - 1.0,
+        bound: bound(&free.graph, &order, budget) as f64 / free.time as f64,
         plan_s,
-    };
-    if let Ok(plan) = plan {
-        let expanded = Expanded::new(graph, &plan.schedule)?;
-        let runs: Vec<StepId> = expanded.graph.steps.indices().collect();
-        record.arena = Some(plan_memory(&expanded.graph, &runs)?.arena);
-        record.peak = Some(plan.judged.peak);
-        record.runs = Some(runs.len());
-        record.overhead = Some(plan.overhead());
-        record.bound = plan.bound.saturating_sub(plan.once) as f64 / plan.once as f64;
-    }
-    Ok(record)
+    })
 }
 
 fn row(record: &Record) -> Vec<String> {
     let mib = |bytes: usize| format!("{:.1}", bytes as f64 / (1 << 20) as f64);
     let percent = |share: f64| format!("{:.2}%", 100.0 * share);
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".into());
-    let packed = record.arena.zip(record.peak).map(|(arena, peak)| format!("{:.4}", arena as f64 / peak as f64));
     vec![
         format!("{:?}, {} steps", record.model, record.steps),
         format!("{}%", record.percent),
-        mib(record.limit),
-        or_none(record.peak.map(mib)),
-        or_none(packed),
-        or_none(record.runs.map(|runs| runs.to_string())),
-        or_none(record.overhead.map(percent)),
+        mib(record.budget),
+        mib(record.temporaries),
+        if record.fits { "yes".into() } else { "no".into() },
+        percent(record.overhead),
         percent(record.bound),
         format!("{:.2} s", record.plan_s),
     ]

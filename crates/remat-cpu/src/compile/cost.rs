@@ -16,9 +16,9 @@ impl Steps {
     pub(super) fn price(&self, step: &Step, node: &mut StepNode) {
         let (flops, bytes) = match step {
             Step::Barrier { .. } => (0, 0),
-            Step::Equation { eqn, operands } => {
+            Step::Equation { eqn, operands, outs } => {
                 let ins: Vec<Aval> = operands.iter().map(|value| self.aval(value)).collect();
-                let cost = cost(&self.eqn(*eqn).op, &ins, &self.out_avals(*eqn));
+                let cost = cost(&self.eqn(*eqn).op, &ins, &self.out_avals(outs));
                 (cost.flops, cost.bytes())
             }
             Step::Copy { out, .. } | Step::Iota { out, .. } => (0, 2 * self.jaxpr.avals[*out].bytes() as u64),
@@ -34,7 +34,7 @@ impl Steps {
                     step.operands().filter_map(Value::base).filter(|var| !own.contains(var)).collect();
                 moved.sort_unstable();
                 moved.dedup();
-                moved.extend(step.outs(&self.jaxpr));
+                moved.extend(step.outs());
                 (flops.sum(), moved.iter().map(|&var| self.jaxpr.avals[var].bytes() as u64).sum())
             }
         };
@@ -55,7 +55,7 @@ impl Steps {
         Aval::new(dtype, value.shape().iter().copied())
     }
 
-    fn out_avals(&self, eqn: EqnId) -> Vec<Aval> {
-        self.eqn(eqn).outs.iter().map(|&var| self.jaxpr.avals[var].clone()).collect()
+    fn out_avals(&self, outs: &[Var]) -> Vec<Aval> {
+        outs.iter().map(|&var| self.jaxpr.avals[var].clone()).collect()
     }
 }

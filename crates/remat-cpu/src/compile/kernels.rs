@@ -92,17 +92,17 @@ impl<'a> Kernels<'a> {
     fn call(&mut self, step: &Step) -> Result<()> {
         let steps = self.steps;
         match step {
-            Step::Equation { eqn: number, operands } => {
+            Step::Equation { eqn: number, operands, outs } => {
                 let eqn = steps.eqn(*number);
                 let operands = operands.iter().map(|x| self.operand(x)).collect::<Vec<_>>();
-                let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.jaxpr.avals[v].clone()).collect();
+                let out_avals: Vec<Aval> = outs.iter().map(|&v| steps.jaxpr.avals[v].clone()).collect();
                 let ins: Vec<(DType, &Layout)> = operands.iter().map(|(slice, layout)| (slice.dtype, layout)).collect();
                 let kernel = match &eqn.op {
                     Op::Prim(op) => prim(op, &ins, &out_avals),
                     Op::Call(op) => self.control(*number, op),
                 };
                 let kernel = kernel.map_err(|e| e.at(eqn.loc))?;
-                let outs = eqn.outs.iter().map(|&v| self.buffers.own(v)).collect();
+                let outs = outs.iter().map(|&v| self.buffers.own(v)).collect();
                 let ins = operands.into_iter().map(|(slice, _)| slice).collect();
                 self.push(Some(*number), kernel, ins, outs)
             }

@@ -6,6 +6,7 @@ mod donation;
 mod fused_loops;
 mod kernels;
 mod layout;
+mod limit;
 mod report;
 mod results;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::steps::{Step, Steps};
 
 use buffers::Owner;
 use kernels::{Controls, KernelCall, Kernels};
+pub(crate) use limit::Limit;
 
 /// The caller of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,8 +130,8 @@ impl<'a> Planned<'a> {
 /// until the program needs no more memory than before.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program, and hands the plan that is chosen to `use_plan`, since a plan borrows its steps. Values that loops would compute again
-/// are kept, loops are computed in blocks, and other loops are joined, where none of it raises the memory.
+/// Plans a program, and hands the plan that is chosen to `use_plan`, since a plan borrows its steps. If it needs more than the limit, steps
+/// run again.
 ///
 /// # Errors
 /// If an operation cannot be run.
@@ -137,18 +139,43 @@ fn plan_with<R>(
     jaxpr: &Jaxpr,
     caller: Caller,
     threads: &Threads,
+    limit: Option<&Limit>,
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
     let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
     // The bodies of loops and branches are compiled once and shared by all plans.
     let controls = Controls::default();
-    let planned = Planned::new(&steps, caller, threads, &controls)?;
+    plan_steps(jaxpr, &steps, caller, threads, &controls, |planned, programs| {
+        let Some(limit) = limit.filter(|limit| !limit.fits(&programs)) else { return use_plan(planned, programs) };
+        let storing = Steps::storing(pipeline::run(pipeline::CPU, jaxpr)?)?;
+        let repeated = limit::repeated(limit, jaxpr, [&steps, &storing], threads, &controls)?;
+        match repeated {
+            Some(steps) => plan_steps(jaxpr, &steps, caller, threads, &controls, use_plan),
+            None => use_plan(planned, programs),
+        }
+    })
+}
+
+/// Plans steps. Values that loops would compute again are kept, loops are computed in blocks, and other loops are joined, where none of it
+/// raises the memory.
+///
+/// # Errors
+/// As [`plan_with`].
+fn plan_steps<R>(
+    jaxpr: &Jaxpr,
+    steps: &Steps,
+    caller: Caller,
+    threads: &Threads,
+    controls: &Controls,
+    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
+) -> Result<R> {
+    let planned = Planned::new(steps, caller, threads, controls)?;
     let programs = planned.programs(jaxpr)?;
     let Ordered { order, plan } = &planned.keeping;
     let free: Vec<usize> = plan.timeline.iter().map(|live| plan.arena - live).collect();
     for margin in MARGINS {
         let Some(kept) = steps.keep(order, &free, margin)? else { break };
-        let other = Planned::new(&kept, caller, threads, &controls)?;
+        let other = Planned::new(&kept, caller, threads, controls)?;
         let more = other.programs(jaxpr)?;
         if needs_no_more(&more, &programs, caller) {
             return in_blocks(jaxpr, &other, more, caller, use_plan);
@@ -233,12 +260,12 @@ fn needs_no_more(more: &Programs, than: &Programs, caller: Caller) -> bool {
     donated.into_iter().all(|is_donated| peak(more, is_donated) <= peak(than, is_donated))
 }
 
-/// Compiles a program for these threads.
+/// Compiles a program for these threads. With a limit, steps run again until it fits, or needs as little memory as was found.
 ///
 /// # Errors
 /// If an operation cannot be run.
-pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Programs> {
-    plan_with(jaxpr, caller, threads, |_, programs| Ok(programs))
+pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, limit: Option<&Limit>) -> Result<Programs> {
+    plan_with(jaxpr, caller, threads, limit, |_, programs| Ok(programs))
 }
 
 /// The text of the steps that [`compile`] makes of a program. All lines except the first are indented.
@@ -246,17 +273,13 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
 /// # Errors
 /// As [`compile`].
 pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
-    plan_with(jaxpr, caller, threads, |planned, _| planned.text(threads, indent))
+    plan_with(jaxpr, caller, threads, None, |planned, _| planned.text(threads, indent))
 }
 
-/// The steps and the buffers of a program as [`compile`] first plans them, before loops are joined and computed in blocks.
+/// The steps that [`compile`] makes of a program, and their buffers.
 ///
 /// # Errors
-/// If an operation cannot be run.
-pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads) -> Result<Graph> {
-    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
-    let controls = Controls::default();
-    let mut kernels = Kernels::new(&steps, threads, &controls)?;
-    kernels.results(Caller::User)?;
-    Ok(kernels.graph())
+/// As [`compile`].
+pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<Graph> {
+    plan_with(jaxpr, Caller::User, threads, limit, |planned, _| Ok(planned.kernels.graph()))
 }

@@ -70,7 +70,7 @@ fn lowered_and_compiled(text: &str) -> [(usize, usize); 2] {
     let steps = Steps::of(pipeline::run(pipeline::CPU, &jaxpr).expect("it is lowered")).expect("it has steps");
     let controls = Controls::default();
     let lowered = Planned::new(&steps, Caller::User, &threads, &controls).and_then(|planned| counts(&planned));
-    let compiled = plan_with(&jaxpr, Caller::User, &threads, |planned, _| counts(planned));
+    let compiled = plan_with(&jaxpr, Caller::User, &threads, None, |planned, _| counts(planned));
     [lowered, compiled].map(|counts| counts.expect("it is planned"))
 }
 
@@ -339,7 +339,7 @@ fn together_and_apart(program: impl Fn(bool) -> String) {
         let counts = |planned: &Planned<'_>| {
             Ok((planned.text(&threads, 0)?.matches("blocks[").count(), planned.keeping.plan.arena))
         };
-        plan_with(jaxpr, Caller::User, &threads, |planned, _| counts(planned)).expect("it is planned")
+        plan_with(jaxpr, Caller::User, &threads, None, |planned, _| counts(planned)).expect("it is planned")
     });
     assert_eq!((compiled[0].0, compiled[1].0), (0, 1), "{together}");
     assert!(compiled[1].1 <= compiled[0].1, "{compiled:?} {together}");

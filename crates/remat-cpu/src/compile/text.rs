@@ -71,7 +71,7 @@ impl Planned<'_> {
         let steps = self.kernels.steps;
         // Each step has one call, in order. The calls after those copy values into outputs.
         match steps.steps.get(number.index()) {
-            Some(Step::Equation { eqn, operands }) => {
+            Some(Step::Equation { eqn, operands, .. }) => {
                 let eqn = steps.eqn(*eqn);
                 let operands = self.operands(operands);
                 line(text, indent, &format!("{outs} = {}{operands}{note}", eqn.op));

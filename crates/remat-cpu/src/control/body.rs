@@ -20,7 +20,7 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Body> {
-        let program = compile(jaxpr, caller, threads)?.keeping;
+        let program = compile(jaxpr, caller, threads, None)?.keeping;
         let mut result_of: IndexVec<OutId, Option<ResultId>> = index_vec![None; program.outputs.len()];
         for (number, result) in program.results.iter_enumerated() {
             let ProgramResult::Output(out) = *result else {

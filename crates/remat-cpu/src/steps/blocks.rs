@@ -129,13 +129,13 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
             };
             let reads: Vec<Var> = step.reads(&self.steps.tokens).collect();
             if reads.iter().any(|var| after.contains(var)) {
-                after.extend(step.outs(&self.steps.jaxpr));
+                after.extend(step.outs());
             } else if reads.iter().any(|var| inside.contains(var)) {
                 if self.fused_loop(at).is_some_and(|fused_loop| fits(&self.steps.jaxpr, fused_loop, space, &inside)) {
                     joined.push(at);
-                    inside.extend(step.outs(&self.steps.jaxpr));
+                    inside.extend(step.outs());
                 } else {
-                    after.extend(step.outs(&self.steps.jaxpr));
+                    after.extend(step.outs());
                 }
             }
             at += 1;
@@ -206,10 +206,10 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
         for at in first..=last {
             let Some(step) = self.rest[at].take() else { continue };
             if joined.contains(&at) {
-                behind.extend(step.outs(&self.steps.jaxpr));
+                behind.extend(step.outs());
                 fused_loops.extend(step.fused_loop().cloned());
             } else if step.reads(&self.steps.tokens).any(|var| behind.contains(&var)) {
-                behind.extend(step.outs(&self.steps.jaxpr));
+                behind.extend(step.outs());
                 after.push(step);
             } else {
                 before.push(step);

@@ -66,9 +66,7 @@ impl Checker<'_> {
         }
         step.operands().try_for_each(|x| self.read(x))?;
         match step {
-            Step::Equation { eqn, .. } => {
-                self.steps.eqn(*eqn).outs.iter().try_for_each(|&out| self.write(out, Available::Stored))
-            }
+            Step::Equation { outs, .. } => outs.iter().try_for_each(|&out| self.write(out, Available::Stored)),
             Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => {
                 self.write(*out, Available::Stored)
             }

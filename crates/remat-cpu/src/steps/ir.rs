@@ -54,8 +54,8 @@ impl Value {
 /// A step: work that runs at one time.
 #[derive(Clone)]
 pub(crate) enum Step {
-    /// One equation, with its operands.
-    Equation { eqn: EqnId, operands: Vec<Value> },
+    /// One equation, with its operands and its results. These are those of the program where it runs first.
+    Equation { eqn: EqnId, operands: Vec<Value>, outs: Vec<Var> },
     /// Copies an operand into its own row-major buffer, for this equation.
     Copy { eqn: EqnId, operand: Value, out: Var },
     /// Writes the numbers from zero, for this equation.
@@ -147,6 +147,11 @@ impl FusedLoop {
         self.rows * self.columns.unwrap_or(1)
     }
 
+    /// The results of its members, and those that it stores.
+    fn written(&mut self) -> impl Iterator<Item = &mut Var> {
+        self.members.iter_mut().map(|member| &mut member.out).chain(&mut self.outs)
+    }
+
     /// Drops the equations on which no stored value depends.
     pub(super) fn prune(&mut self) {
         let mut needed: Vec<Var> = self.outs.clone();
@@ -212,6 +217,20 @@ impl Step {
         }
     }
 
+    /// Makes it write another variable instead of one that it writes, and read that where it reads its own result.
+    pub(super) fn rename(&mut self, old: Var, new: Var) {
+        self.replace(old, new);
+        let written: Vec<&mut Var> = match self {
+            Step::Equation { outs, .. } => outs.iter_mut().collect(),
+            Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => vec![out],
+            Step::Loop(fused_loop) => fused_loop.written().collect(),
+            Step::Blocks(Blocks { fused_loops, outs, .. }) => {
+                fused_loops.iter_mut().flat_map(FusedLoop::written).chain(outs).collect()
+            }
+        };
+        written.into_iter().filter(|var| **var == old).for_each(|var| *var = new);
+    }
+
     /// The values that it reads. A loop computes some of them itself.
     pub(crate) fn operands(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
         match self {
@@ -238,9 +257,9 @@ impl Step {
     }
 
     /// The variables that it writes.
-    pub(crate) fn outs<'a>(&'a self, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
+    pub(crate) fn outs(&self) -> Box<dyn Iterator<Item = Var> + '_> {
         match self {
-            Step::Equation { eqn, .. } => Box::new(jaxpr.eqns[eqn.index()].outs.iter().copied()),
+            Step::Equation { outs, .. } => Box::new(outs.iter().copied()),
             Step::Copy { out, .. } | Step::Iota { out, .. } | Step::Barrier { token: out, .. } => {
                 Box::new(std::iter::once(*out))
             }

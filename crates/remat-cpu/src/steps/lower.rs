@@ -17,7 +17,19 @@ impl Steps {
         // Equations become views, fused loops, and steps of one equation each.
         let steps = fused(jaxpr)?;
         // Before values are stored for readers far away, since that takes memory.
-        let mut steps = recompute(steps);
+        Steps::finished(recompute(steps))
+    }
+
+    /// As [`Steps::of`], but all values that readers far away need are stored: what is computed again is left to a plan.
+    ///
+    /// # Errors
+    /// As [`Steps::of`].
+    pub(crate) fn storing(jaxpr: Jaxpr) -> Result<Steps> {
+        Steps::finished(fused(jaxpr)?)
+    }
+
+    /// The last passes, which save time.
+    fn finished(mut steps: Steps) -> Result<Steps> {
         // Fewer equations of a loop leave room for those that are duplicated into it.
         merge_equal(&mut steps);
         let mut steps = duplicate(steps);

@@ -90,7 +90,7 @@ pub(super) fn merge_reductions(steps: &mut Steps) {
             into.outs.append(&mut fused_loop.outs);
         }
         // Steps are counted from one; arguments are written at zero.
-        all[home].outs(&steps.jaxpr).for_each(|out| written[out.0 as usize] = home + 1);
+        all[home].outs().for_each(|out| written[out.0 as usize] = home + 1);
     }
     all.retain(|step| !matches!(step, Step::Loop(fused_loop) if fused_loop.members.is_empty()));
     steps.steps = all;

@@ -15,9 +15,12 @@ mod keep;
 mod lower;
 mod merge;
 mod order;
+mod parts;
 mod recompute;
+mod repeat;
 #[cfg(test)]
 mod tests;
 mod views;
 
 pub(crate) use ir::{Blocks, FusedLoop, Step, Steps, Value};
+pub(crate) use parts::Part;

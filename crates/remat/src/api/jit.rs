@@ -5,11 +5,12 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, CompileOptions, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
+use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
 
+use super::limit::OverLimit;
 use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
@@ -33,9 +34,25 @@ pub struct JitOptions {
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub device: Option<Device>,
-    /// The most bytes that a compiled program may need. `None` uses the environment variable `REMAT_MEMORY_LIMIT`: a number of bytes, such
-    /// as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not compiled; the error lists the largest values.
+    /// The most bytes that a call may need, with its arguments, results and overhead. `None` uses the environment variable
+    /// `REMAT_MEMORY_LIMIT`: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. The native engine computes values again until a
+    /// program fits. If it finds no way, the program is not compiled; the error has the least that was found and lists the largest values.
+    ///
+    /// ```
+    /// use remat::{DType, JitOptions, Tensor, grad, jit, jit_with};
+    /// // Ten layers, which keep what the backward pass reads.
+    /// let loss = |x: &Tensor| (0..10).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum(..);
+    /// let x = Tensor::ones([64, 64], DType::F32);
+    /// let free = jit(grad(loss)).memory(&x)?.peak;
+    /// let options = JitOptions { memory_limit: Some(free * 6 / 10), ..JitOptions::default() };
+    /// let limited = jit_with(&options, grad(loss));
+    /// assert!(limited.memory(&x)?.peak <= free * 6 / 10);
+    /// assert_eq!(limited.call(x.clone())?.to_vec::<f32>()?, jit(grad(loss)).call(x)?.to_vec::<f32>()?);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     pub memory_limit: Option<usize>,
+    /// What to do with a program that needs more than the limit.
+    pub over_limit: OverLimit,
     /// How the leaves of the argument are cut over a mesh. With `None`, an engine with several devices has the whole argument on each of
     /// them. On one device it has no effect.
     ///
@@ -124,7 +141,11 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
     Jitted {
         f,
         name: options.name.clone().unwrap_or_else(short_type_name::<F>).into(),
-        target: Target { device: options.device.clone(), memory_limit: options.memory_limit },
+        target: Target {
+            device: options.device.clone(),
+            memory_limit: options.memory_limit,
+            over_limit: options.over_limit,
+        },
         in_shardings: options.in_shardings.clone(),
         out_shardings: options.out_shardings.clone(),
         loc: current_loc(),
@@ -401,15 +422,29 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     fn compiled(&self, entry: &Entry<R::Tree>, leaves: &[Tensor]) -> Result<Arc<Compiled>> {
         let device = self.target.device_for("jit", &entry.program.captured, leaves)?;
         let mut all = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(compiled) = all.iter().find(|compiled| compiled.device().name() == device.name()) {
-            return Ok(compiled.clone());
-        }
-        // An argument that is donated once is usually donated again.
+        let found = all.iter().position(|compiled| compiled.device().name() == device.name());
         let is_donated = |leaf: &Tensor| matches!(&leaf.0, Repr::Concrete(value) if value.is_donated());
-        let captured = entry.program.captured.iter().map(|_| false);
-        let donated = captured.chain(leaves.iter().map(is_donated)).collect();
-        let compiled = self.traced(entry).lower()?.compile_on(&device, &CompileOptions { donated })?;
-        let compiled = Arc::new(compiled);
+        let donated = || {
+            let captured = entry.program.captured.iter().map(|_| false);
+            captured.chain(leaves.iter().map(is_donated)).collect::<Vec<bool>>()
+        };
+        // An argument that is donated once is usually donated again. If it is not, a program with a limit may have to be another one, and
+        // that one replaces the first, which keeps its memory between calls.
+        let donated = match found.map(|at| &all[at]) {
+            Some(compiled) if !compiled.has_limit() => return Ok(compiled.clone()),
+            Some(compiled) => {
+                let donated = donated();
+                if compiled.fits(&donated) {
+                    return Ok(compiled.clone());
+                }
+                compiled.donated_by_both(&donated)
+            }
+            None => donated(),
+        };
+        if let Some(at) = found {
+            all.swap_remove(at);
+        }
+        let compiled = Arc::new(self.traced(entry).lower()?.compile_on(&device, donated)?);
         all.push(compiled.clone());
         Ok(compiled)
     }

@@ -4,6 +4,26 @@ use std::env;
 
 use remat_ir::{Error, ErrorKind, Result, parse_bytes};
 
+/// What to do with a program that needs more memory than its limit.
+///
+/// ```
+/// use remat::{DType, JitOptions, OverLimit, Tensor, grad, jit_with};
+/// let loss = |x: &Tensor| (0..10).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum(..);
+/// let options = JitOptions { memory_limit: Some(150_000), over_limit: OverLimit::Refuse, ..JitOptions::default() };
+/// let error = jit_with(&options, grad(loss)).call(Tensor::ones([64, 64], DType::F32)).unwrap_err();
+/// assert!(error.message().contains("and the limit is 150000 bytes"), "{error}");
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OverLimit {
+    /// Values are computed again until the program fits, in the least time that is found. Only the native engine can; on others this is
+    /// [`OverLimit::Refuse`].
+    #[default]
+    Rematerialize,
+    /// The program is not compiled.
+    Refuse,
+}
+
 /// The environment variable with the default limit.
 const VARIABLE: &str = "REMAT_MEMORY_LIMIT";
 

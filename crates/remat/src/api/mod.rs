@@ -32,6 +32,7 @@ pub use differentiate::{
 pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
 pub use layers::{Layers, checkpoint_layers};
+pub use limit::OverLimit;
 pub use linear_map::LinearMap;
 pub use program::{eval_shape, make_jaxpr};
 pub use shard::{ShardMapOptions, Shardings, Specs, pmean, psum, shard_map, shard_map_with};

@@ -10,7 +10,7 @@ use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
 use remat_xla::{AheadOptions, Attention, ChipMemory, Options, Platform};
 
-use super::limit::memory_limit;
+use super::limit::{OverLimit, memory_limit};
 use crate::trace::{
     Device, Program, Repr, Tensor, Tracer, current_loc, default_device, expect_avals, into_values, operands, tensors,
     two_devices,
@@ -18,11 +18,12 @@ use crate::trace::{
 use crate::transform::on_one_device;
 
 /// The target of compilation.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Target {
     /// The device that the user asked for.
     pub(super) device: Option<Device>,
     pub(super) memory_limit: Option<usize>,
+    pub(super) over_limit: OverLimit,
 }
 
 impl Target {
@@ -198,21 +199,23 @@ impl Lowered {
     ///
     /// # Errors
     /// If the engine cannot run the program; captured constants on two devices; if the program needs more memory than
-    /// [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
+    /// [`JitOptions::memory_limit`](crate::JitOptions::memory_limit) even with all arguments donated.
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled> {
         let loc = current_loc();
         let device = self.target.device_for("compile", &self.captured, &[]).map_err(|error| error.at(loc))?;
-        self.compile_on(&device, &CompileOptions::default())
+        self.compile_on(&device, Vec::new())
     }
 
-    /// As [`Lowered::compile`], for this device.
+    /// As [`Lowered::compile`], for this device and for callers who donate these arguments; if the list is empty, that is not known.
     #[track_caller]
-    pub(super) fn compile_on(&self, device: &Device, options: &CompileOptions) -> Result<Compiled> {
+    pub(super) fn compile_on(&self, device: &Device, donated: Vec<bool>) -> Result<Compiled> {
         let loc = current_loc();
         let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
+        let memory_limit = limit.filter(|_| self.target.over_limit == OverLimit::Rematerialize);
+        let options = CompileOptions { donated, memory_limit };
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        let executable = device.placed(&self.jaxpr).and_then(|jaxpr| device.engine().compile_with(&jaxpr, options));
+        let executable = device.placed(&self.jaxpr).and_then(|jaxpr| device.engine().compile_with(&jaxpr, &options));
         let executable = executable.map_err(|error| error.at(loc))?;
         // Constants are moved once, not in every run.
         let place = |(i, tensor): (usize, &Tensor)| match &tensor.0 {
@@ -222,7 +225,8 @@ impl Lowered {
         let captured = self.captured.iter().enumerate().map(place).collect::<Result<Vec<Tensor>>>();
         let captured = captured.map_err(|error| error.at(loc))?;
         let (device, paths) = (device.clone(), self.paths.clone());
-        let compiled = Compiled { device, executable, captured, paths, avals, limit };
+        let CompileOptions { donated, .. } = options;
+        let compiled = Compiled { device, executable, captured, paths, avals, donated, limit };
         match limit {
             // The memory of a call depends on the donated arguments; this is the least.
             Some(limit) if compiled.memory().donated_peak > limit => {
@@ -244,6 +248,8 @@ pub struct Compiled {
     paths: Arc<[Arc<str>]>,
     /// The avals of the leaves.
     avals: Vec<Aval>,
+    /// Whether the caller donates each argument for whom it was compiled; empty if that was not known.
+    donated: Vec<bool>,
     /// The most bytes that a run may need.
     limit: Option<usize>,
 }
@@ -273,6 +279,23 @@ impl Compiled {
         report
     }
 
+    /// Whether it was compiled for a limit.
+    pub(super) fn has_limit(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Whether a caller who donates these arguments stays within the limit.
+    pub(super) fn fits(&self, donated: &[bool]) -> bool {
+        let is_kept = |(counted, given): (&bool, &bool)| *counted && !given;
+        let keeps_less = self.donated.iter().zip(donated).any(is_kept);
+        !keeps_less || self.limit.is_none_or(|limit| self.memory().peak <= limit)
+    }
+
+    /// The arguments that both this caller and the one for whom it was compiled donate.
+    pub(super) fn donated_by_both(&self, donated: &[bool]) -> Vec<bool> {
+        self.donated.iter().zip(donated).map(|(one, other)| *one && *other).collect()
+    }
+
     /// Runs the program on the leaves of an argument.
     ///
     /// # Errors
@@ -289,7 +312,7 @@ impl Compiled {
             return Err(Error::new(ErrorKind::Traced, "compiled", message));
         }
         expect_avals("compiled", "leaf", &leaves, self.avals.iter())?;
-        let device = Target { device: Some(self.device.clone()), memory_limit: None };
+        let device = Target { device: Some(self.device.clone()), ..Target::default() };
         device.device_for("compiled", &[], &leaves)?;
         self.run("compiled", leaves, loc)
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use remat::ir::Reference;
 use remat::report::{LiveKind, LiveValue, MemoryReport};
 use remat::tree::Output;
-use remat::{Cpu, DType, Device, JitOptions, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop};
+use remat::{Cpu, DType, Device, JitOptions, OverLimit, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -125,7 +125,11 @@ fn report<A: Tree, R: Output>(args: &A, f: impl Fn(&A) -> R) -> MemoryReport {
         assert_eq!(stats.peak, stats.arguments + stats.outputs + stats.temporaries + stats.overhead);
         report
     });
-    let limited = JitOptions { memory_limit: Some(reports[0].stats.donated_peak - 1), ..native(1) };
+    let limited = JitOptions {
+        memory_limit: Some(reports[0].stats.donated_peak - 1),
+        over_limit: OverLimit::Refuse,
+        ..native(1)
+    };
     let error = jit_with(&limited, &f).memory(args).expect_err("one byte too few");
     assert_eq!(error.kind(), remat::ErrorKind::Memory);
     // No call fits then, also one that donates the arguments.

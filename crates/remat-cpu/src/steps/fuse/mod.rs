@@ -95,7 +95,7 @@ impl Fusion {
 
     /// Adds an equation that runs alone.
     pub(super) fn alone(&mut self, eqn: EqnId, outs: &[Var], operands: Vec<Value>) {
-        let unit = self.push(Step::Equation { eqn, operands: operands.clone() }, eqn, outs);
+        let unit = self.push(Step::Equation { eqn, operands: operands.clone(), outs: outs.to_vec() }, eqn, outs);
         self.part_of[eqn] = Some(unit);
         self.read(eqn, &operands, unit);
     }

@@ -112,16 +112,16 @@ impl Joiner<'_> {
 
     /// The steps between `first` and `second` that depend on the first. `None` if the second depends on one of them.
     fn waiting(&self, first: usize, second: usize) -> Option<Vec<usize>> {
-        let mut made: Vec<Var> = self.seen[first].outs(&self.steps.jaxpr).collect();
+        let mut made: Vec<Var> = self.seen[first].outs().collect();
         let mut waiting = Vec::new();
         for at in first + 1..second {
             let step = &self.seen[at];
             if step.reads(&self.steps.tokens).any(|var| made.contains(&var)) {
                 waiting.push(at);
-                made.extend(step.outs(&self.steps.jaxpr));
+                made.extend(step.outs());
             }
         }
-        let of_first: Vec<Var> = self.seen[first].outs(&self.steps.jaxpr).collect();
+        let of_first: Vec<Var> = self.seen[first].outs().collect();
         let depends = |var: Var| made.contains(&var) && !of_first.contains(&var);
         (!self.seen[second].reads(&self.steps.tokens).any(depends)).then_some(waiting)
     }

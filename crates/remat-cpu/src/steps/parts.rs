@@ -1,0 +1,62 @@
+//! Loops in parts, one for each result, so that a plan can compute each result again by itself.
+//!
+//! Fusion puts into one loop what reads the same values: a norm and the sum before it, say. A plan that runs this loop a second time needs
+//! the operands of the sum, which may be gone, though the norm follows from the sum alone. So a plan is made for parts: each computes one
+//! result and reads the results before it. Parts of one loop that run one after the other are then one loop again.
+
+use remat_ir::Var;
+use remat_kernels::Extent;
+
+use super::ir::{FusedLoop, Step, Steps, Value};
+
+/// What a step of a plan is: a step of the program, or one result of a loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// The position of the step among those of the program.
+    pub(crate) step: usize,
+    /// The result, if the step is a loop with several.
+    pub(crate) out: Option<Var>,
+}
+
+impl Steps {
+    /// The steps in this order of their positions, with each result of a loop a step of its own; and what each step is.
+    pub(crate) fn in_parts(&self, order: &[usize]) -> (Steps, Vec<Part>) {
+        let (mut steps, mut parts) = (Vec::new(), Vec::new());
+        for &at in order {
+            let step = &self.steps[at];
+            let several =
+                step.fused_loop().filter(|fused_loop| fused_loop.outs.len() > 1 && fused_loop.reduction.is_none());
+            let Some(fused_loop) = several else {
+                steps.push(step.clone());
+                parts.push(Part { step: at, out: None });
+                continue;
+            };
+            for member in fused_loop.members.iter().filter(|member| fused_loop.outs.contains(&member.out)) {
+                steps.push(Step::Loop(fused_loop.part(&[member.out])));
+                parts.push(Part { step: at, out: Some(member.out) });
+            }
+        }
+        (self.with(steps), parts)
+    }
+}
+
+impl FusedLoop {
+    /// The loop that computes these results of this one, and reads the others.
+    pub(super) fn part(&self, outs: &[Var]) -> FusedLoop {
+        let mut needed = outs.to_vec();
+        let mut members = Vec::new();
+        for member in
+            self.members.iter().rev().filter(|member| !self.outs.contains(&member.out) || outs.contains(&member.out))
+        {
+            if needed.contains(&member.out) {
+                needed.extend(member.operands.iter().filter_map(Value::base));
+                members.push(member.clone());
+            }
+        }
+        members.reverse();
+        let has_rows = members.iter().any(|member| member.extent == Extent::Row);
+        let (rows, columns) = if has_rows { (self.rows, self.columns) } else { (self.size(), None) };
+        let outs = self.outs.iter().copied().filter(|out| outs.contains(out)).collect();
+        FusedLoop { members, rows, columns, reduction: self.reduction.clone(), outs }
+    }
+}
