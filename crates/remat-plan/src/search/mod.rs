@@ -92,15 +92,12 @@ const ATTEMPTS: usize = 8;
 /// all steps of the graph.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
     let once = Expanded::new(graph, &Schedule { runs: order.to_vec() })?.judge();
-    let bound = once.time.saturating_add(bound(graph, order, limit));
     if once.peak <= limit {
-        return Ok(Rematerialized {
-            schedule: Schedule { runs: order.to_vec() },
-            judged: once,
-            once: once.time,
-            bound,
-        });
+        // No schedule takes less time than each step once.
+        let schedule = Schedule { runs: order.to_vec() };
+        return Ok(Rematerialized { schedule, judged: once, once: once.time, bound: once.time });
     }
+    let bound = once.time.saturating_add(bound(graph, order, limit));
     let problem = Problem::new(graph, order);
     let mut inner = i64::try_from(limit).unwrap_or(i64::MAX);
     for _ in 0..ATTEMPTS {
