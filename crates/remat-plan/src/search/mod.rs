@@ -16,6 +16,7 @@ mod tests;
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use crate::align::ALIGNMENT;
 use crate::bound::bound;
 use crate::graph::{Graph, StepNode};
 use crate::ids::{BufferId, StepId};
@@ -89,7 +90,7 @@ const ATTEMPTS: usize = 8;
 ///
 /// # Errors
 /// If no such schedule was found, of the kind [`ErrorKind::Memory`]; the message has the peak with each step once. If the order is not one of
-/// all steps of the graph.
+/// all steps of the graph, or cannot run.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
     let once = Expanded::new(graph, &Schedule { runs: order.to_vec() })?.judge();
     if once.peak <= limit {
@@ -119,12 +120,12 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
 pub fn least_memory(graph: &Graph, order: &[StepId], effort: Effort) -> Result<Rematerialized> {
     let mut least = rematerialize(graph, order, usize::MAX, effort)?;
     let mut low = graph.steps.iter().map(|step| needs(graph, step)).max().unwrap_or(0);
-    // Each attempt halves what is left between the least peak and a limit that no schedule keeps, or that no search has kept.
+    // Each attempt halves what is left between the least peak and the least that no search has failed at. Peaks are multiples of the alignment.
     while least.judged.peak.saturating_sub(low) > least.judged.peak / LEAST_STEP {
-        let middle = low + (least.judged.peak - low) / 2;
+        let middle = (low + (least.judged.peak - low) / 2) / ALIGNMENT * ALIGNMENT;
         match rematerialize(graph, order, middle, effort) {
             Ok(plan) => least = plan,
-            Err(error) if error.kind() == ErrorKind::Memory => low = middle,
+            Err(error) if error.kind() == ErrorKind::Memory => low = middle + ALIGNMENT,
             Err(error) => return Err(error),
         }
     }

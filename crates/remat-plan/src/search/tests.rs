@@ -255,6 +255,26 @@ fn steps_that_must_not_run_again_do_not() {
 }
 
 #[test]
+fn the_least_memory_of_tiny_programs_is_found() {
+    let mut random = SplitMix(13);
+    for steps in 1..40 {
+        let mut graph = plain(&mut random, 1 + steps % 5);
+        graph.buffers.iter_mut().for_each(|buffer| buffer.bytes = 4);
+        let order: Vec<StepId> = graph.steps.indices().collect();
+        let least = least_memory(&graph, &order, Effort { evaluations: 100 }).unwrap();
+        assert!((64..=5 * 64).contains(&least.judged.peak), "{least:?}");
+    }
+    // Two scalars, of which the second lies in the memory of the first.
+    let mut graph = Graph::default();
+    let [a, b] = [(); 2].map(|()| graph.buffers.push(BufferNode { bytes: 4, kind: BufferKind::Temporary }));
+    let first = StepNode { writes: [a].into_iter().collect(), ..StepNode::default() };
+    let second = StepNode { reads: [a].into_iter().collect(), writes: [b].into_iter().collect(), ..first.clone() };
+    graph.steps.extend([first, StepNode { in_place: [(a, b)].into_iter().collect(), ..second }]);
+    let order: Vec<StepId> = graph.steps.indices().collect();
+    assert_eq!(least_memory(&graph, &order, Effort::QUICK).unwrap().judged.peak, 64);
+}
+
+#[test]
 fn a_curve_never_takes_more_time_for_more_bytes_and_begins_at_the_least() {
     let mut graph = chain(30, None, 4096);
     graph.steps.iter_mut().enumerate().for_each(|(i, step)| step.cost = 100 + 37 * (i as u64 % 11));
