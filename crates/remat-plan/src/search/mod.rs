@@ -61,6 +61,9 @@ impl Rematerialized {
     }
 }
 
+/// The operation that errors name.
+const PLAN: &str = "plan";
+
 /// The moves of one search, at least. With more there are several, from other random numbers, and the last continues the best of them.
 const EVALUATIONS_OF_SEARCH: usize = 250_000;
 
@@ -92,6 +95,11 @@ const ATTEMPTS: usize = 8;
 /// If no such schedule was found, of the kind [`ErrorKind::Memory`]; the message has the peak with each step once. If the order is not one of
 /// all steps of the graph, or cannot run.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
+    if order.len() != graph.steps.len() {
+        let message =
+            format!("an order has each of the {} steps once, and this one has {}", graph.steps.len(), order.len());
+        return Err(Error::new(ErrorKind::Argument, PLAN, message));
+    }
     let once = Expanded::new(graph, &Schedule { runs: order.to_vec() })?.judge();
     if once.peak <= limit {
         // No schedule takes less time than each step once.
@@ -201,5 +209,5 @@ fn over_limit(limit: usize, peak: usize) -> Error {
     let message = format!(
         "no schedule was found that needs at most {limit} bytes at a time; without running steps again it needs {peak}"
     );
-    Error::new(ErrorKind::Memory, "plan", message)
+    Error::new(ErrorKind::Memory, PLAN, message)
 }

@@ -239,6 +239,26 @@ fn what_fits_is_left_as_it_is() {
 }
 
 #[test]
+fn orders_that_are_not_of_all_steps_are_errors() {
+    let graph = chain(3, None, 64);
+    let order: Vec<StepId> = graph.steps.indices().collect();
+    let error = |order: &[StepId]| rematerialize(&graph, order, usize::MAX, Effort::QUICK).unwrap_err();
+    let count = order.len();
+    let message = |given: usize| format!("plan: an order has each of the {count} steps once, and this one has {given}");
+    let mut twice = order.clone();
+    twice.insert(2, order[1]);
+    assert_eq!(error(&twice).to_string(), message(count + 1));
+    assert_eq!(error(&order[1..]).to_string(), message(count - 1));
+    let mut other = order.clone();
+    other[count - 1] = order[0];
+    assert!(error(&other).to_string().contains("never runs"));
+    let backward: Vec<StepId> = order.iter().rev().copied().collect();
+    assert!(error(&backward).to_string().contains("which no run has computed"));
+    other[count - 1] = StepId::new(count);
+    assert!(error(&other).to_string().contains("there is no step"));
+}
+
+#[test]
 fn steps_that_must_not_run_again_do_not() {
     let mut graph = chain(12, None, 1024);
     graph.steps.iter_mut().for_each(|step| step.cost = 10);
