@@ -59,6 +59,21 @@ fn needs(graph: &Graph, step: &StepNode, counts: impl Fn(BufferId) -> bool) -> u
     reads + writes + aligned(step.scratch) as u128
 }
 
+/// The step that needs the most bytes by itself, whatever else is in memory and whichever values lie in the memory of outputs. `None` if the
+/// graph has no steps.
+pub(crate) fn largest_step(graph: &Graph) -> Option<(usize, StepId)> {
+    let mut may_be_output: IndexVec<BufferId, bool> =
+        graph.buffers.iter().map(|buffer| buffer.kind == BufferKind::Output).collect();
+    for step in graph.steps.iter().rev() {
+        for (input, output) in in_place(graph, step) {
+            may_be_output[input] |= may_be_output[output];
+        }
+    }
+    let all = graph.steps.iter_enumerated().map(|(number, step)| (needs(graph, step, |b| !may_be_output[b]), number));
+    let (bytes, number) = all.max_by_key(|&(bytes, number)| (bytes, Reverse(number)))?;
+    Some((usize::try_from(bytes).unwrap_or(usize::MAX), number))
+}
+
 /// The pairs of a temporary and a result that can lie in its memory.
 fn in_place<'g>(graph: &'g Graph, step: &'g StepNode) -> impl Iterator<Item = (BufferId, BufferId)> + 'g {
     let fits = |input: BufferId, output: BufferId| graph.buffers[input].bytes == graph.buffers[output].bytes;

@@ -17,9 +17,9 @@ mod tests;
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::align::ALIGNMENT;
-use crate::bound::bound;
-use crate::graph::{Graph, StepNode};
-use crate::ids::{BufferId, StepId};
+use crate::bound::{bound, largest_step};
+use crate::graph::Graph;
+use crate::ids::StepId;
 use crate::repeat::{Expanded, Judgement, Schedule};
 use anneal::{Found, anneal};
 use problem::Problem;
@@ -92,7 +92,8 @@ const ATTEMPTS: usize = 8;
 /// ```
 ///
 /// # Errors
-/// If no such schedule was found, of the kind [`ErrorKind::Memory`]; the message has the peak with each step once. If the order is not one of
+/// If no such schedule was found, of the kind [`ErrorKind::Memory`]; the message has the peak with each step once, and names the step if one
+/// alone needs more than the limit, in which case nothing is searched. If the order is not one of
 /// all steps of the graph, or cannot run.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
     if order.len() != graph.steps.len() {
@@ -105,6 +106,13 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
         // No schedule takes less time than each step once.
         let schedule = Schedule { runs: order.to_vec() };
         return Ok(Rematerialized { schedule, judged: once, once: once.time, bound: once.time });
+    }
+    if let Some((bytes, step)) = largest_step(graph).filter(|&(bytes, _)| bytes > limit) {
+        let message = format!(
+            "no schedule needs at most {limit} bytes at a time: {step} alone needs {bytes}; without running steps again the program needs {}",
+            once.peak
+        );
+        return Err(Error::new(ErrorKind::Memory, PLAN, message));
     }
     let bound = once.time.saturating_add(bound(graph, order, limit));
     let problem = Problem::new(graph, order);
@@ -127,7 +135,7 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
 /// As [`rematerialize`], but for the limit.
 pub fn least_memory(graph: &Graph, order: &[StepId], effort: Effort) -> Result<Rematerialized> {
     let mut least = rematerialize(graph, order, usize::MAX, effort)?;
-    let mut low = graph.steps.iter().map(|step| needs(graph, step)).max().unwrap_or(0);
+    let mut low = largest_step(graph).map_or(0, |(bytes, _)| bytes);
     // Each attempt halves what is left between the least peak and the least that no search has failed at. Peaks are multiples of the alignment.
     while least.judged.peak.saturating_sub(low) > least.judged.peak / LEAST_STEP {
         let middle = (low + (least.judged.peak - low) / 2) / ALIGNMENT * ALIGNMENT;
@@ -142,13 +150,6 @@ pub fn least_memory(graph: &Graph, order: &[StepId], effort: Effort) -> Result<R
 
 /// The least peak is searched for until it is known to this part of itself.
 const LEAST_STEP: usize = 100;
-
-/// The bytes that a step needs while it runs, whatever else is in memory.
-fn needs(graph: &Graph, step: &StepNode) -> usize {
-    let is_counted =
-        |buffer: &&BufferId| graph.is_temporary(**buffer) && !step.in_place.iter().any(|pair| pair.0 == **buffer);
-    step.reads.iter().filter(is_counted).map(|&buffer| graph.bytes(buffer)).sum()
-}
 
 /// Schedules for budgets from the least peak to that of each step once, in steps of equal size. Each takes less time than those with lower
 /// peaks; budgets for which no faster schedule was found are left out.

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use remat_ir::ErrorKind;
+
 use super::problem::Problem;
 use super::state::{Hold, State};
 use super::{Effort, Rematerialized, least_memory, pareto, rematerialize, runs};
@@ -236,6 +238,29 @@ fn what_fits_is_left_as_it_is() {
     assert_eq!((plan.schedule.runs, plan.bound), (order, plan.once));
     let empty = rematerialize(&Graph::default(), &[], 0, Effort::GOOD).unwrap();
     assert_eq!((empty.schedule.runs.len(), empty.judged.time, empty.overhead()), (0, 0, 0.0));
+}
+
+/// With so many changes the search would not end.
+#[test]
+fn a_limit_below_the_needs_of_a_step_is_an_error_at_once() {
+    let mut graph = chain(100, None, 1024);
+    graph.buffers.iter_mut().filter(|b| b.kind == BufferKind::Output).for_each(|b| b.kind = BufferKind::Temporary);
+    let step = StepId::new(150);
+    graph.steps[step].scratch = 10_000;
+    // It reads two values of 1 KiB, and writes into the memory of one.
+    let needs = 2 * 1024 + 10_048;
+    let order: Vec<StepId> = graph.steps.indices().collect();
+    let error = |limit| rematerialize(&graph, &order, limit, Effort { evaluations: usize::MAX }).unwrap_err();
+    let peak = peak(&graph, &order);
+    let expected = format!(
+        "plan: no schedule needs at most {} bytes at a time: step150 alone needs {needs}; without running steps again the program needs {peak}",
+        needs - 1
+    );
+    assert_eq!((error(needs - 1).to_string(), error(0).kind()), (expected, ErrorKind::Memory));
+    assert!(
+        rematerialize(&graph, &order, needs, Effort { evaluations: 100 })
+            .is_err_and(|e| e.to_string().contains("was found"))
+    );
 }
 
 #[test]
