@@ -2,6 +2,9 @@
 //!
 //! The energy is the time, and a price for every byte above the limit at every place. The price follows the state: it rises while the limit
 //! is exceeded and falls while it is kept, so that the search moves along the limit. What is returned keeps it.
+//!
+//! Powers and logarithms are those of the crate `libm`: those of the standard library may differ in the last bit from one system to the next,
+//! and a plan with them.
 
 use super::moves::Moves;
 use super::problem::Problem;
@@ -80,10 +83,10 @@ pub(super) fn anneal(
             };
             price = (price * factor).clamp(PRICES.0, PRICES.1);
         }
-        let temperature = hot * COLD.powf(progress);
+        let temperature = hot * libm::pow(COLD, progress);
         let current = time(&state) + price * over;
         // What a move may lead to at most. Its time is known before its memory is.
-        let most = current - temperature * random.unit().max(f64::MIN_POSITIVE).ln();
+        let most = current - temperature * libm::log(random.unit().max(f64::MIN_POSITIVE));
         moves.apply(&mut state, &mut random);
         if time(&state) > most {
             state.undo();
