@@ -35,7 +35,7 @@ const FAULT: f64 = 10.0;
 /// Decisions, and the time of the program with them.
 #[derive(Clone)]
 pub(super) struct Found {
-    pub(super) time: u64,
+    pub(super) time: u128,
     pub(super) holds: Vec<Hold>,
 }
 

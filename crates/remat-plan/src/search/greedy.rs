@@ -46,7 +46,7 @@ fn cheapest(state: &mut State<'_>, gap: u32, limit: i64) -> Option<(u64, Hold)> 
         let freed = over - state.overflow(limit);
         if freed > 0 && state.faults == 0 {
             let cost = state.time.saturating_sub(time);
-            let price = (u128::from(cost) << 20) / freed as u128;
+            let price = cost.saturating_mul(1 << 20) / freed as u128;
             let price = u64::try_from(price).unwrap_or(u64::MAX);
             if best.is_none_or(|(least, _)| price < least) {
                 best = Some((price, hold));

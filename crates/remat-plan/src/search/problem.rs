@@ -16,7 +16,7 @@ pub(crate) struct Problem {
     /// The step at each place.
     pub(crate) order: Vec<StepId>,
     /// The sum of all costs, in picoseconds.
-    pub(crate) time: u64,
+    pub(crate) time: u128,
 }
 
 /// A step.
@@ -133,7 +133,7 @@ impl Problem {
                 steps[place as usize].passes.push(number as u32);
             }
         }
-        let time = steps.iter().map(|step| step.cost).sum();
+        let time = steps.iter().map(|step| u128::from(step.cost)).sum();
         Problem { steps, values, gaps, order: order.to_vec(), time }
     }
 

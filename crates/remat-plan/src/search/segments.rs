@@ -14,7 +14,7 @@ const SEGMENTS: [usize; 16] = [2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48
 pub(super) fn segments(problem: &Problem, limit: i64) -> Option<Vec<Hold>> {
     let (_, peak) = State::new(problem, problem.keep_all()).peak();
     let forward = Forward::new(problem, peak as u32);
-    let mut best: Option<(u64, Vec<Hold>)> = None;
+    let mut best: Option<(u128, Vec<Hold>)> = None;
     let mut before: Vec<u32> = Vec::new();
     for count in SEGMENTS {
         let cuts = forward.cuts(count);

@@ -39,7 +39,7 @@ pub(crate) struct Stage {
     starts: Vec<u32>,
     /// The values that repeated runs read and compute.
     looks: Vec<u32>,
-    cost: u64,
+    cost: u128,
     /// The number of runs that are not allowed.
     faults: u32,
 }
@@ -64,7 +64,7 @@ pub(crate) struct State<'p> {
     /// The stages in which a repeated run reads or computes each value.
     looks: Vec<Vec<u32>>,
     /// The sum of the costs of all runs.
-    pub(crate) time: u64,
+    pub(crate) time: u128,
     pub(crate) faults: u32,
     /// The runs that were considered so far, to which the time of a search is proportional.
     pub(crate) work: usize,
@@ -83,9 +83,9 @@ pub(crate) struct State<'p> {
 /// Memory of the computation of a stage that is reused.
 #[derive(Default)]
 struct Scratch {
-    stamp: u32,
-    step_stamp: Vec<u32>,
-    value_stamp: Vec<u32>,
+    stamp: u64,
+    step_stamp: Vec<u64>,
+    value_stamp: Vec<u64>,
     last_read: Vec<u32>,
     stack: Vec<u32>,
 }
@@ -192,9 +192,10 @@ impl<'p> State<'p> {
         }
     }
 
-    /// The bytes beyond a limit, summed over all stages.
+    /// The bytes beyond a limit, summed over all stages. Of one stage no more count than the sum has room for.
     pub(crate) fn overflow(&self, limit: i64) -> i64 {
-        self.entry.iter().zip(&self.extra).map(|(entry, extra)| (entry + extra - limit).max(0)).sum()
+        let most = i64::MAX / self.entry.len().max(1) as i64;
+        self.entry.iter().zip(&self.extra).map(|(entry, extra)| (entry + extra - limit).clamp(0, most)).sum()
     }
 
     /// The bytes that a stage needs at most.
@@ -271,7 +272,7 @@ impl<'p> State<'p> {
         while let Some(number) = scratch.stack.pop() {
             stage.runs.push(number);
             let step = &problem.steps[number as usize];
-            stage.cost += step.cost;
+            stage.cost += u128::from(step.cost);
             stage.faults += u32::from(t > step.until);
             for &value in &step.reads {
                 let producer = problem.values[value as usize].producer;

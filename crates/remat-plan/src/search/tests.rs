@@ -68,7 +68,7 @@ fn compare(graph: &Graph, seed: u64, counts: &mut [usize; 3]) {
         assert_eq!(all(&state), all(&again));
         if state.faults == 0 {
             let judged = Expanded::new(graph, &runs(&state)).unwrap_or_else(|e| panic!("{e}")).judge();
-            assert_eq!(judged.time, state.time);
+            assert_eq!(u128::from(judged.time), state.time);
             let peak = state.peak().0 as usize;
             counts[if judged.peak == peak { 0 } else { 1 + usize::from(judged.peak > peak) }] += 1;
         }
@@ -228,6 +228,17 @@ fn plans_are_the_same_again_and_never_above_their_limits() {
             );
         }
     }
+}
+
+#[test]
+fn costs_and_sizes_that_no_machine_has_do_not_overflow() {
+    let mut graph = chain(30, None, usize::MAX);
+    graph.steps.iter_mut().for_each(|step| step.cost = u64::MAX / 2);
+    let order: Vec<StepId> = graph.steps.indices().collect();
+    let limit = peak(&graph, &order) / 2;
+    let plan = rematerialize(&graph, &order, limit, Effort { evaluations: 2000 }).unwrap();
+    assert_eq!((plan.judged.time, plan.bound, plan.once), (u64::MAX, u64::MAX, u64::MAX));
+    assert!(plan.judged.peak <= limit && plan.schedule.runs.len() > order.len());
 }
 
 #[test]
