@@ -13,9 +13,9 @@ use serde_json::Number;
 /// The most bytes of a file. A graph with the most steps, buffers and reads takes less.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// The most steps of a graph, and the most buffers. With some hundred thousand steps a change of a schedule takes a search so long that it
-/// finds nothing.
-pub(super) const MOST_STEPS: usize = 100_000;
+/// The most steps of a graph, and the most buffers. A change of a schedule takes time in proportion to its steps, so that a search finds little
+/// in larger graphs.
+pub(super) const MOST_STEPS: usize = 20_000;
 const MOST_BUFFERS: usize = 4 * MOST_STEPS;
 
 /// The most operands of all steps together.

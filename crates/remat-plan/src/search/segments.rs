@@ -10,19 +10,27 @@ use super::state::{Hold, State};
 /// The numbers of segments that are tried.
 const SEGMENTS: [usize; 16] = [2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96];
 
+/// The runs of steps that all tries together may consider. Programs of some thousand steps need fewer.
+const RUNS: usize = 1 << 20;
+
 /// The fastest of these decisions within the limit; if none is, `None`.
 pub(super) fn segments(problem: &Problem, limit: i64) -> Option<Vec<Hold>> {
     let (_, peak) = State::new(problem, problem.keep_all()).peak();
     let forward = Forward::new(problem, peak as u32);
     let mut best: Option<(u128, Vec<Hold>)> = None;
     let mut before: Vec<u32> = Vec::new();
+    let mut work = 0;
     for count in SEGMENTS {
         let cuts = forward.cuts(count);
         if cuts == before {
             continue;
         }
-        let fits = |segments: usize| {
+        let mut fits = |segments: usize| {
+            if work > RUNS {
+                return None;
+            }
             let state = State::new(problem, forward.without(problem, &cuts, segments));
+            work += state.work;
             (state.overflow(limit) == 0 && state.faults == 0).then_some((state.time, state.holds))
         };
         // The fewest of the first segments, whose values would wait longest.
