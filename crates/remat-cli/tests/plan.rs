@@ -241,6 +241,9 @@ fn wrong_steps_are_named() {
         json!(u64::MAX),
         "the sum of all costs is 18446744073709551671; with 6 steps 64 bits suffice for 1537228672809129301",
     );
+    let mut twice = graph.clone();
+    twice["steps"][3]["in_place"] = json!([[2, 3], [2, 3]]);
+    expect_text(&twice.to_string(), "steps[3].in_place[1]: the pair is there twice");
     for (pair, message) in [
         ([0, 3], "steps[3].in_place[0]: the step does not read buffer 0"),
         ([2, 4], "steps[3].in_place[0]: the step does not write buffer 4"),
@@ -250,6 +253,20 @@ fn wrong_steps_are_named() {
         graph["steps"][3]["in_place"] = json!([pair]);
         expect_text(&graph.to_string(), message);
     }
+}
+
+/// One step that reads 300 buffers and writes 300, of which each may lie in each.
+#[test]
+fn pairs_in_place_are_limited() {
+    let pairs: Vec<[usize; 2]> = (0..300).flat_map(|input| (300..600).map(move |output| [input, output])).collect();
+    let numbers = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
+    let buffer = |i: usize| json!({"bytes": 64, "kind": if i < 300 { "argument" } else { "temporary" }});
+    let buffers: Vec<Value> = (0..600).map(buffer).collect();
+    let step = json!({"cost": 1, "reads": numbers(0..300), "writes": numbers(300..600), "in_place": pairs});
+    expect_text(
+        &json!({"steps": [step], "buffers": buffers}).to_string(),
+        "steps[0].in_place[80000]: the steps up to here have more than 80000 pairs in place",
+    );
 }
 
 #[test]

@@ -21,6 +21,9 @@ const MOST_BUFFERS: usize = 4 * MOST_STEPS;
 /// The most operands of all steps together.
 pub(super) const MOST_READS: usize = 1 << 20;
 
+/// The most pairs of results in place of all steps together.
+pub(super) const MOST_PAIRS: usize = MOST_BUFFERS;
+
 /// A list of at most this many elements, of which no more are kept while it is read.
 pub(super) struct List<T, const MOST: usize>(pub(super) Vec<T>);
 

@@ -1,7 +1,7 @@
 //! Builds the graph of a file, and checks all its numbers. Each error names the element.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::fmt::Arguments;
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use remat::ir::counted;
 use remat_plan::{ALIGNMENT, BufferId, BufferKind, BufferNode, Graph, StepId, StepNode, aligned};
 use serde_json::Number;
 
-use super::file::{self, Buffer, Kind, MOST_READS, MOST_STEPS, Step, Written};
+use super::file::{self, Buffer, Kind, MOST_PAIRS, MOST_READS, MOST_STEPS, Step, Written};
 
 /// The most bytes of a buffer or of scratch memory, which the planner takes for any that are larger.
 const MOST_BYTES: u64 = 1 << 46;
@@ -105,6 +105,8 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
     let mut writer: Vec<Option<usize>> = vec![None; buffers.len()];
     let mut reader: Vec<Option<usize>> = vec![None; buffers.len()];
     let mut reads = 0;
+    // One step writes a buffer, so a pair belongs to one step.
+    let mut pairs: HashSet<(usize, usize)> = HashSet::new();
     for (i, step) in steps.iter().enumerate() {
         let cost = whole(&step.cost, u64::MAX, format_args!("steps[{i}].cost"))?;
         let scratch = match &step.scratch {
@@ -137,6 +139,11 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
             let (input, output) = (input?, output?);
             ensure!(reader[input] == Some(i), "{place}: the step does not read buffer {input}");
             ensure!(writer[output] == Some(i), "{place}: the step does not write buffer {output}");
+            ensure!(pairs.insert((input, output)), "{place}: the pair is there twice");
+            ensure!(
+                pairs.len() <= MOST_PAIRS,
+                "{place}: the steps up to here have more than {MOST_PAIRS} pairs in place"
+            );
             node.in_place.push((BufferId::new(input), BufferId::new(output)));
         }
         graph.steps.push(node);
