@@ -2,18 +2,18 @@
 
 use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::BufferId;
+use crate::random::SplitMix;
 
-/// Random numbers: SplitMix64 (Steele, Lea and Flood 2014).
+/// Random numbers that are the same everywhere.
 pub struct Random(pub u64);
 
 impl Random {
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % end as u64) as usize
+        let mut bits = SplitMix(self.0);
+        let number = bits.next() % end as u64;
+        self.0 = bits.0;
+        number as usize
     }
 
     /// Returns true once in `n` times on average.
