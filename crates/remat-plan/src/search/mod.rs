@@ -135,32 +135,46 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
 /// As [`rematerialize`], but for the limit.
 pub fn least_memory(graph: &Graph, order: &[StepId], effort: Effort) -> Result<Rematerialized> {
     let mut least = rematerialize(graph, order, usize::MAX, effort)?;
+    descend(graph, order, effort, &mut least, |_| {})?;
+    Ok(least)
+}
+
+/// Lowers the peak of a plan as far as plans are found, and hands over each plan that another one replaces.
+fn descend(
+    graph: &Graph,
+    order: &[StepId],
+    effort: Effort,
+    least: &mut Rematerialized,
+    mut replaced: impl FnMut(Rematerialized),
+) -> Result<()> {
     let mut low = largest_step(graph).map_or(0, |(bytes, _)| bytes);
     // Each attempt halves what is left between the least peak and the least that no search has failed at. Peaks are multiples of the alignment.
     while least.judged.peak.saturating_sub(low) > least.judged.peak / LEAST_STEP {
         let middle = (low + (least.judged.peak - low) / 2) / ALIGNMENT * ALIGNMENT;
         match rematerialize(graph, order, middle, effort) {
-            Ok(plan) => least = plan,
+            Ok(plan) => replaced(std::mem::replace(least, plan)),
             Err(error) if error.kind() == ErrorKind::Memory => low = middle + ALIGNMENT,
             Err(error) => return Err(error),
         }
     }
-    Ok(least)
+    Ok(())
 }
 
 /// The least peak is searched for until it is known to this part of itself.
 const LEAST_STEP: usize = 100;
 
-/// Schedules for budgets from the least peak to that of each step once, in steps of equal size. Each takes less time than those with lower
-/// peaks; budgets for which no faster schedule was found are left out.
+/// Schedules for budgets from the least peak to that of each step once, in steps of equal size, and those that were found on the way to the
+/// least peak. Each takes less time than those with lower peaks; budgets for which no faster schedule was found are left out.
 ///
 /// # Errors
 /// As [`least_memory`].
 pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) -> Result<Vec<Rematerialized>> {
-    let most = rematerialize(graph, order, usize::MAX, effort)?;
-    let least = least_memory(graph, order, effort)?;
-    let (low, high) = (least.judged.peak, most.judged.peak);
-    let mut plans = vec![least];
+    let mut least = rematerialize(graph, order, usize::MAX, effort)?;
+    let high = least.judged.peak;
+    let mut plans = Vec::new();
+    descend(graph, order, effort, &mut least, |plan| plans.push(plan))?;
+    let low = least.judged.peak;
+    plans.push(least);
     for point in 1..points.saturating_sub(1) {
         let limit = low + (high - low) / (points - 1) * point;
         match rematerialize(graph, order, limit, effort) {
@@ -169,7 +183,6 @@ pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) ->
             Err(error) => return Err(error),
         }
     }
-    plans.push(most);
     plans.sort_by_key(|plan| (plan.judged.peak, plan.judged.time));
     let mut curve: Vec<Rematerialized> = Vec::new();
     for plan in plans {
