@@ -161,7 +161,7 @@ fn a_table_has_a_row_for_each_graph_and_budget() {
     write(at.path(), "graphs/a.json", &steps(8));
     let output = stdout(remat(at.path(), "plan graphs --effort quick --budget 100% --budget 1%"));
     let lines: Vec<&str> = output.lines().collect();
-    assert!(lines[0].starts_with("graphs/a.json: 16 steps; without repetition peak "), "{output}");
+    assert!(lines[0].starts_with("graphs/a.json: 16 steps; without recomputation peak "), "{output}");
     assert!(lines[3].starts_with("graph   ") && lines[3].ends_with("  seconds"), "{output}");
     assert!(lines[5].starts_with("graphs/a.json") && lines[5].contains("  none, least known "), "{output}");
     assert!(lines[6].starts_with("graphs/b.json") && lines[6].contains("  100  "), "{output}");

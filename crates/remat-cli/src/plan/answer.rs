@@ -15,7 +15,7 @@ use super::graph::Source;
 pub(super) struct Planner<'s> {
     pub(super) source: &'s Source,
     order: Vec<StepId>,
-    /// The peak without repetition, and its time.
+    /// The peak without recomputation, and its time.
     pub(super) peak_once: usize,
     pub(super) time_once: u64,
     /// The least peak of all plans so far.
@@ -75,8 +75,8 @@ impl Planner<'_> {
 }
 
 impl Plan {
-    /// How many runs are repetitions.
-    pub(super) fn repetitions(&self, source: &Source) -> usize {
+    /// How many runs compute a step again.
+    pub(super) fn recomputed(&self, source: &Source) -> usize {
         self.found.schedule.runs.len() - source.graph.steps.len()
     }
 }

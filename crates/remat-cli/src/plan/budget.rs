@@ -9,7 +9,7 @@ use remat::ir::parse_bytes;
 pub(super) enum Budget {
     /// Bytes, or units of the file.
     Size(usize),
-    /// Percent of the peak without repetition.
+    /// Percent of the peak without recomputation.
     Percent(f64),
 }
 

@@ -25,7 +25,7 @@ use answer::Planner;
 use budget::Budget;
 use graph::Source;
 
-/// The budgets without a flag, in percent of the peak without repetition.
+/// The budgets without a flag, in percent of the peak without recomputation.
 const PERCENT: [u8; 7] = [90, 80, 70, 60, 50, 40, 30];
 
 /// The forms of a graph, for the help.
@@ -42,13 +42,13 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "GRAPH")]
     graphs: Vec<PathBuf>,
     /// The most memory of temporaries at one time: bytes such as 3GiB (units of the file in a graph of nodes), or percent of the peak
-    /// without repetition such as 50%; repeat the flag for several [default: 90%, 80%, .., 30%]
+    /// without recomputation such as 50%; repeat the flag for several [default: 90%, 80%, .., 30%]
     #[arg(long = "budget", value_name = "BYTES", value_parser = budget::parse)]
     budgets: Vec<Budget>,
     /// How long to search
     #[arg(long, value_enum, default_value = "good")]
     effort: Effort,
-    /// Print a line of JSON for each graph and budget: the order with its repetitions, offsets, peak, time and bound
+    /// Print a line of JSON for each graph and budget: the order with recomputed steps, offsets, peak, time and its lower bound
     #[arg(long)]
     json: bool,
     /// Choose the order of the nodes too, rather than that of their numbers; steps and buffers are always reordered

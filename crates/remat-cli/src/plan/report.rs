@@ -100,7 +100,7 @@ fn found<'a>(source: &'a Source, plan: &Plan) -> Found<'a> {
         time: found.judged.time,
         overhead: found.overhead(),
         bound: found.bound,
-        repetitions: plan.repetitions(source),
+        repetitions: plan.recomputed(source),
         order: steps().map(|step| source.number[step]).collect(),
         names: steps().filter_map(|step| source.names.get(step).map(String::as_str)).collect(),
         offsets: runs.graph.steps.iter().map(|step| step.writes.iter().map(place).collect()).collect(),
@@ -111,7 +111,7 @@ fn found<'a>(source: &'a Source, plan: &Plan) -> Found<'a> {
 /// A row for each graph and budget.
 pub(super) struct Table {
     has_graphs: bool,
-    /// What each graph needs without repetition.
+    /// What each graph needs without recomputation.
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -127,7 +127,7 @@ impl Table {
         let source = planner.source;
         let (name, steps) = (printable(&source.name), counted(source.number.len(), "step"));
         let (peak, time) = (size(source, planner.peak_once), time(source, planner.time_once));
-        self.titles.push(format!("{name}: {steps}; without repetition peak {peak}, time {time}"));
+        self.titles.push(format!("{name}: {steps}; without recomputation peak {peak}, time {time}"));
     }
 
     /// Adds a row.
@@ -148,7 +148,7 @@ impl Table {
                 time(source, plan.found.judged.time),
                 share(plan.found.judged.time),
                 share(plan.found.bound),
-                thousands(plan.repetitions(source)),
+                thousands(plan.recomputed(source)),
             ]),
             &Err(least) => {
                 row.push(format!("none, least known {}", size(least)));
@@ -162,8 +162,17 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header =
-            ["budget", "% of peak", "peak", "arena", "time", "overhead %", "bound %", "repeated runs", "seconds"];
+        let header = [
+            "budget",
+            "% of peak",
+            "peak",
+            "arena",
+            "time",
+            "overhead %",
+            "lower bound %",
+            "recomputed steps",
+            "seconds",
+        ];
         let header: Vec<&str> = self.has_graphs.then_some("graph").into_iter().chain(header).collect();
         self.titles.iter().try_for_each(|title| writeln!(f, "{title}"))?;
         write!(f, "\n{}", table(&header, &self.rows))

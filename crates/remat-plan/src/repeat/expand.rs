@@ -1,6 +1,6 @@
 //! A schedule as a graph of its own, in which each run is a step.
 //!
-//! Nothing else needs to know about repetition then: live ranges, results in place, offsets and the checker of memory plans are those of any
+//! Nothing else needs to know about recomputation then: live ranges, results in place, offsets and the checker of memory plans are those of any
 //! graph, and a schedule is judged by the same code that gives values their memory.
 
 use oxc_index::{IndexVec, index_vec};

@@ -37,7 +37,7 @@ pub(crate) struct Stage {
     pub(crate) runs: Vec<u32>,
     /// The gaps in which a value stays from here on.
     starts: Vec<u32>,
-    /// The values that repeated runs read and compute.
+    /// The values that runs of recomputed steps read and compute.
     looks: Vec<u32>,
     cost: u128,
     /// The number of runs that are not allowed.
@@ -61,7 +61,7 @@ pub(crate) struct State<'p> {
     /// The bytes that stay from the stage before, and the most bytes beyond them that each stage needs.
     entry: Vec<i64>,
     extra: Vec<i64>,
-    /// The stages in which a repeated run reads or computes each value.
+    /// The stages in which a recomputed step reads or computes each value.
     looks: Vec<Vec<u32>>,
     /// The sum of the costs of all runs.
     pub(crate) time: u128,
