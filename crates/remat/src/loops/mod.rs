@@ -1,7 +1,8 @@
 //! Loops that keep a bounded number of states for reverse mode, and compute the others again.
 //!
-//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, of which `cursor`
-//! finds the next action, and `online` handles a loop of unknown length. Each works on the traced body. Its captured tensors are operands, so they get gradients.
+//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, of which `cursor` finds the
+//! next action, and `online` handles a loop of unknown length. Each works on the traced body. Its captured tensors are operands, so they
+//! get gradients.
 
 mod binomial;
 mod cursor;
@@ -24,17 +25,16 @@ const SCAN: &str = "scan_checkpointed";
 /// A scheme that decides which states a checkpointed scan keeps for reverse mode.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LoopScheme {
-    /// This number of nested loops, each of about the same length: `n` levels keep about `n` times the `n`-th root of the
-    /// length, and compute every iteration up to `n - 1` times again. 1 is a plain scan, 2 the square root.
+    /// This number of nested loops, each of about the same length: `n` levels keep about `n` times the `n`-th root of the length as states,
+    /// and compute every iteration up to `n - 1` times again. With 1 it is a plain scan; 2 levels keep about twice the square root.
     ///
     /// Source: Chen et al., "Training deep nets with sublinear memory cost", 2016.
     Levels(usize),
-    /// As `Levels`, with the number of iterations in a block of each level, the longest first. `Blocks([100, 10])` runs
-    /// blocks of 100 that are blocks of 10; the remainder at a level is a shorter block.
+    /// As `Levels`, with the number of iterations in a block of each level, the longest first. `Blocks([100, 10])` cuts the loop into
+    /// blocks of 100 iterations, and each of these into blocks of 10; what remains at a level is a shorter block.
     Blocks(Vec<usize>),
     /// This number of states, placed so that the fewest iterations are computed again; see [`binomial_steps`]. The initial state is one of
-    /// them; the current state of the loop comes on top. The loop finds the order of the backward pass as it goes, from a few numbers for
-    /// each state.
+    /// them; the current state of the loop is kept in addition. The program does not grow with the number of iterations.
     ///
     /// Source: Griewank and Walther, "Algorithm 799: revolve", ACM Transactions on Mathematical Software 26, 2000.
     Binomial {
@@ -47,7 +47,7 @@ pub enum LoopScheme {
 /// gradients, up to the order in which the levels sum those of captured tensors.
 ///
 /// Between two states the backward pass runs the loop again. With levels, a block of the innermost loop keeps what plain differentiation
-/// keeps; use [`checkpoint`](crate::checkpoint) in the body if that is much. The binomial scheme differentiates a single iteration at a
+/// keeps; use [`checkpoint`](crate::checkpoint) in the body if that is too much. The binomial scheme differentiates a single iteration at a
 /// time. It has no forward mode, and its second derivatives in reverse mode keep all states of its backward pass.
 ///
 /// ```
@@ -72,7 +72,8 @@ pub enum LoopScheme {
 /// ```
 ///
 /// # Errors
-/// As [`scan`](crate::scan); if the scheme has no level, an empty block, or no state.
+/// As [`scan`](crate::scan); if the scheme has no level, a block of 0 iterations, or no state; if the binomial scheme has more than
+/// `i32::MAX` iterations, or its number of steps overflows.
 #[track_caller]
 pub fn scan_checkpointed<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     scheme: LoopScheme,
@@ -131,12 +132,12 @@ pub fn scan_checkpointed_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)
     Ok((rebuild(init, checked(carry, loc)?)?, rebuild(&traced.ys_like, checked(ys, loc)?)?))
 }
 
-/// As [`while_loop`](crate::while_loop) with reverse mode: `states` states are kept while the loop runs, although the number of iterations
-/// is unknown. They become sparser as the loop goes on. The backward pass computes the others again, and reuses slots that it no longer
-/// needs.
+/// As [`while_loop`](crate::while_loop), with reverse mode: at most `states` states are kept while the loop runs, although the number of
+/// iterations is unknown. They become sparser as the loop goes on. The backward pass computes the other states again, and reuses the memory
+/// of those that it no longer needs.
 ///
-/// The initial state is one of them; the current state of the loop comes on top. The condition has no gradient. There is no forward mode,
-/// and no second derivative in reverse mode: the backward pass is itself a `while`.
+/// The initial state is one of them; the current state of the loop is kept in addition. The condition has no gradient. There is no forward
+/// mode, and no second derivative in reverse mode: the backward pass is itself a `while`.
 ///
 /// Source: Wang, Moin and Iaccarino, "Minimal repetition dynamic checkpointing algorithm for unsteady adjoint calculation",
 /// SIAM Journal on Scientific Computing 31, 2009; Stumm and Walther, "New algorithms for optimal online checkpointing",

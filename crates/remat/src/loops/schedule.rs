@@ -1,7 +1,7 @@
 //! The binomial schedule: the order in which a loop of known length is reversed with a given number of states.
 
-/// The least number of iterations to compute, besides the differentiated ones, to reverse a loop of this length with this number of states,
-/// including the initial one. `None` if it overflows, or without any state.
+/// The least number of iterations to compute, besides the differentiated ones, in the forward and backward pass of a loop of this length
+/// that keeps this number of states, including the initial one. `None` if the number overflows, or `states` is 0.
 ///
 /// With `r` the least number for which `length <= C(states + r, states)`, it is `r * length - C(states + r, states + 1)`.
 ///
@@ -28,8 +28,8 @@ pub fn binomial_steps(length: usize, states: usize) -> Option<usize> {
     usize::try_from(steps).ok()
 }
 
-/// The states that the forward pass keeps: the iterations before which they are, each with the repetitions of the part of the loop that began
-/// there when the state was kept, or zero if that part is not split.
+/// The states that the forward pass keeps: the iterations before which they are, each with the repetitions of the part of the loop that
+/// began there when the state was kept, or zero if that part is not split.
 pub(super) fn kept(length: usize, states: usize) -> Vec<(usize, usize)> {
     let mut kept = Vec::new();
     let (mut start, mut left) = (0, states);
@@ -45,8 +45,8 @@ pub(super) fn kept(length: usize, states: usize) -> Vec<(usize, usize)> {
     }
 }
 
-/// The lengths of the loops that can be reversed, for each number of states and of repetitions: a row for 0 to `states` states, a column for
-/// -2 to `most` repetitions. Without a state that is none. Longer loops than this length count as this length.
+/// The lengths of the loops that can be reversed, for each number of states and of repetitions: a row for 0 to `states` states, a column
+/// for -2 to `most` repetitions. Without a state that is none. Longer loops than this length count as this length.
 pub(super) fn lengths(length: usize, states: usize, most: usize) -> Vec<Vec<usize>> {
     let of = |states: usize, r: i64| usize::try_from(binomial(states, r)).map_or(length, |n| n.min(length));
     let row = |states| (-2..=most as i64).map(|r| if states == 0 { 0 } else { of(states, r) }).collect();
@@ -97,8 +97,8 @@ pub(super) mod tests {
         Reverse { step: usize, from: usize },
     }
 
-    /// The whole reversal. Slot 0 holds the initial state, the slots below `states` the other kept states, and the one after those the current
-    /// state of the loop.
+    /// The whole reversal. Slot 0 holds the initial state, the slots below `states` the other kept states, and the one after those the
+    /// current state of the loop.
     pub(in crate::loops) fn reversal(length: usize, states: usize) -> Vec<Action> {
         let work = states;
         let mut actions = Vec::new();

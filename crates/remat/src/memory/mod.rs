@@ -68,7 +68,7 @@ pub struct TrainingMemory {
 }
 
 impl TrainingMemory {
-    /// The bytes of a part at the peak. All parts together are the peak.
+    /// The bytes of a part at the peak. Those of all parts add up to [`peak`](TrainingMemory::peak).
     pub fn bytes(&self, part: Part) -> usize {
         self.bytes.of(part)
     }
@@ -78,7 +78,7 @@ impl TrainingMemory {
         self.bytes.largest()
     }
 
-    /// The change that lowers the peak most, preferably one that keeps the results; `None` if no change lowers it by a per cent.
+    /// The change that lowers the peak most among those that keep the results, or else among all; `None` if none lowers it by at least 1%.
     pub fn best(&self) -> Option<&Lever> {
         self.lower().find(|lever| lever.change.keeps_results()).or_else(|| self.lower().next())
     }

@@ -5,7 +5,7 @@ use crate::layer::pinned;
 use crate::random::Key;
 use crate::{DType, Result, Tensor, Tree, named_scope};
 
-/// Two linear maps with a [`Tensor::gelu`] between them. The result has the name `mlp`.
+/// Two linear maps with a [`Tensor::gelu`] between them. The result of the first map has the name `up`, that of the second `mlp`.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Mlp, random};

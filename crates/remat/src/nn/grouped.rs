@@ -153,7 +153,8 @@ fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> 
     Ok(())
 }
 
-/// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`. Source: Shazeer, "GLU variants improve transformer", 2020.
+/// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`, those of `gate` and `up` have their names. Source: Shazeer, "GLU variants
+/// improve transformer", 2020.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::GatedMlp, random};

@@ -25,8 +25,8 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`], and the same in
-//! [`GroupedAttention`] and [`GatedMlp`].
+//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`] and [`GroupedAttention`], `up` and `mlp`
+//! in [`Mlp`], these and `gate` in [`GatedMlp`], and `conv` in the models with convolutions.
 
 mod attention;
 mod block;

@@ -7,9 +7,10 @@ use super::leaves::{self, Slot, no_steps, scoped};
 use crate::trace::pinned;
 use crate::{Tensor, Tree, cond, tree};
 
-/// One step of an optimizer for the mean gradient of every `steps` calls, as if they were one large batch: `optax.MultiSteps`.
+/// Gradient accumulation: every `steps` calls of `update` make one step of an optimizer with the mean of their gradients, as if their
+/// batches were one large batch: `optax.MultiSteps`.
 ///
-/// Calls in between leave the model unchanged. The mean is kept in f32 (f64 for parameters in f64), and the optimizer runs in a branch, so
+/// The other calls leave the model unchanged. The mean is kept in f32 (f64 for parameters in f64), and the optimizer runs in a branch, so
 /// its work is done only in every `steps`-th call.
 ///
 /// ```
@@ -25,7 +26,7 @@ use crate::{Tensor, Tree, cond, tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Accumulate<O> {
-    /// The optimizer that does the steps.
+    /// The optimizer that updates the model.
     pub optimizer: O,
     /// The number of calls that make a step; at least 1.
     pub steps: u64,
@@ -36,9 +37,9 @@ pub struct Accumulate<O> {
 pub struct Accumulated<M, S> {
     /// The number of gradients in the mean, i32.
     pub count: Tensor,
-    /// The mean of the gradients since the last step.
+    /// The mean of the gradients since the last step, in f32 (f64 for parameters in f64).
     pub mean: M,
-    /// The state of the optimizer, whose own number of steps counts the steps that it has done.
+    /// The state of the optimizer. Its learning rate schedule counts steps of the optimizer, not calls.
     pub inner: S,
 }
 
@@ -53,7 +54,8 @@ impl<O: Optimizer> Optimizer for Accumulate<O> {
         })
     }
 
-    /// As [`Optimizer::update`]; if `steps` is 0.
+    /// # Errors
+    /// As [`Optimizer::update`]; if `steps` is 0 or more than `i32::MAX`.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)> {
         const NAME: &str = "optim::Accumulate::update";

@@ -11,11 +11,11 @@ use crate::{Tensor, Tree};
 /// Adam without the first moment, and with the second moment as the product of a row and a column: for an `r` by `c` matrix a state of `r +
 /// c` elements instead of `2 r c`.
 ///
-/// With `d = 1 - (t + 1)^-decay_rate` in step `t`, the averages are `R = d * R + (1 - d) * mean(g^2 + eps)` over each row and `C` over each
-/// column, and the update is `u = g / sqrt(R C / mean(R))`. It is divided by `max(1, rms(u) / clip)`, multiplied by the rate and by
-/// `max(rms(p), 1e-3)`, averaged if there is momentum, and the new parameter is `p - u - weight_decay * p`. Rows and columns run along the
-/// two largest dimensions. If the smaller of these is below `min_factored`, all of `g^2` is averaged, as in Adam. Each layer of a stacked
-/// [`Stack`](crate::nn::Stack) has its own rows, columns and root mean squares.
+/// With `d = 1 - (t + 1)^-decay_rate` in step `t`, counted from 0, the averages are `R = d * R + (1 - d) * mean(g^2 + eps)` over each row
+/// and `C`, in the same way, over each column, and the update is `u = g / sqrt(R C / mean(R))`. It is divided by `max(1, rms(u) / clip)`,
+/// multiplied by the rate and by `max(rms(p), 1e-3)`, and averaged if there is momentum. The new parameter is `p - u - weight_decay * p`.
+/// The rows and columns are those of the two largest dimensions. If the smaller of these is below `min_factored`, there is an average of
+/// `g^2` for each element, as in Adam. Each layer of a stacked [`Stack`](crate::nn::Stack) has its own rows, columns and root mean squares.
 ///
 /// Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", ICML 2018; defaults of Optax.
 ///
@@ -33,19 +33,19 @@ use crate::{Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Adafactor {
-    /// The learning rate, relative to the parameters if `scale_by_parameter` is set; 1e-2 by default.
+    /// The learning rate; 1e-2 by default. It is relative to the root mean square of each parameter if `scale_by_parameter` is set.
     pub learning_rate: Schedule,
     /// The second moment is factored if both of the two largest axes have at least this size; 128 by default.
     pub min_factored: usize,
-    /// The exponent by which the averages become longer; 0.8 by default.
+    /// The exponent in `d`, the decay rate of the averages, which grows towards 1; 0.8 by default.
     pub decay_rate: f64,
     /// Whether updates are multiplied by the root mean square of the parameter; true by default.
     pub scale_by_parameter: bool,
-    /// The largest root mean square of an update before the rate; 1 by default. `None` for no bound.
+    /// The largest root mean square of an update before it is multiplied by the rate; 1 by default. `None` for no bound.
     pub clip: Option<f64>,
-    /// The decay rate of the average update; `None`, the default, for no average and no memory for it.
+    /// The decay rate of the moving average of updates; `None`, the default, for no average and no memory for it.
     pub momentum: Option<f64>,
-    /// Added to the square; 1e-30 by default.
+    /// The number added to the squared gradient; 1e-30 by default.
     pub eps: f64,
     /// The weight decay, which is not multiplied by the rate, as in Optax; 0 by default.
     pub weight_decay: f64,
@@ -53,18 +53,19 @@ pub struct Adafactor {
     pub decay: Mask,
 }
 
-/// The state of [`Adafactor`]. All except `step` is f32, or f64 for parameters in f64, and empty where a parameter does not need it.
+/// The state of [`Adafactor`]. All tensors except `step` are f32 (f64 for parameters in f64), and empty where a parameter does not need
+/// them.
 #[derive(Clone, Debug, Tree)]
 pub struct Factored<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// Averages of squares over the largest dimension, which is missing from their shape.
+    /// Averages of squared gradients over the largest dimension, which is missing from their shape.
     pub row: M,
-    /// Averages of squares over the second largest dimension, which is missing from their shape.
+    /// Averages of squared gradients over the second largest dimension, which is missing from their shape.
     pub column: M,
-    /// The average square of parameters that are not factored.
+    /// The averages of squared gradients of parameters that are not factored, in the shape of the parameter.
     pub full: M,
-    /// The average update; `None` without momentum.
+    /// The moving average of updates, in the shape of the parameter; `None` without momentum.
     pub momentum: Option<M>,
 }
 

@@ -10,13 +10,13 @@ use crate::argument::keep;
 use crate::trace::pinned;
 use crate::{DType, Tensor, Tree};
 
-/// [`AdamW`] with moments in eight bits: a quarter of the memory, plus one float per block.
+/// [`AdamW`] with moments in eight bits: a quarter of the memory of f32, plus one float for each block of each moment.
 ///
 /// A step decodes both moments to f32, applies AdamW, and encodes them again. The elements of a parameter (of each layer, if layers are
 /// stacked) are cut into blocks in row-major order. A block is divided by its largest magnitude, which is kept as its scale, and each
 /// quotient is stored as a u8 of a dynamic code: 7 decades, with more values in the upper ones. The code of the squared gradient has no
 /// sign, and only 0 itself is stored as 0, so that no step divides by a square that was rounded to zero. A block with an element that is
-/// not finite decodes to NaN.
+/// NaN or infinite decodes to NaN in all of its elements.
 ///
 /// Source: Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022, with the values of its
 /// code; storing small squares as nonzero is from Li, Chen and Zhu, "Memory efficient optimizers with 4-bit states", NeurIPS 2023.
@@ -37,11 +37,11 @@ use crate::{DType, Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Adam8bit {
-    /// Rates, decay rates of averages, and weight decay.
+    /// The learning rate, decay rates of averages, and weight decay.
     pub adamw: AdamW,
     /// The number of elements of a block, at least 1; 256 by default.
     pub block: usize,
-    /// Parameters with fewer elements keep their moments in f32; 4096 by default, as in bitsandbytes.
+    /// Parameters (layers, if they are stacked) with fewer elements keep their moments in f32; 4096 by default, as in bitsandbytes.
     pub min_size: usize,
 }
 
@@ -50,11 +50,12 @@ pub struct Adam8bit {
 pub struct Moments8bit<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The codes of the average gradient, u8 in the shape of the parameter; for small parameters the average itself.
+    /// The codes of the moving average of the gradient, u8 in the shape of the parameter; for small parameters the average itself, as in
+    /// [`Moments`](super::Moments).
     pub mu: M,
-    /// The largest magnitude of each block of `mu`, f32 (f64 for parameters in f64); empty for small parameters.
+    /// The largest magnitude of each block of `mu`, `f32[blocks]` (f64 for parameters in f64); empty for small parameters.
     pub mu_scale: M,
-    /// The codes of the average squared gradient, as `mu`.
+    /// The codes of the moving average of the squared gradient, as `mu`.
     pub nu: M,
     /// The largest element of each block of `nu`, as `mu_scale`.
     pub nu_scale: M,
@@ -78,6 +79,7 @@ impl Optimizer for Adam8bit {
         })
     }
 
+    /// # Errors
     /// As [`Optimizer::update`]; if `block` is 0.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Moments8bit<M>) -> Result<(M, Moments8bit<M>)> {

@@ -9,8 +9,8 @@ use crate::{Tensor, Tree};
 
 /// Adam with decoupled weight decay.
 ///
-/// The new parameter is `p - rate * (m / (sqrt(v) + eps) + weight_decay * p)`, where `m` and `v` are averages of the gradient and of its
-/// square, with bias correction. Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
+/// The new parameter is `p - rate * (m / (sqrt(v) + eps) + weight_decay * p)`, where `m` and `v` are exponential moving averages of the
+/// gradient and of its square, with bias correction. Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
@@ -25,11 +25,11 @@ use crate::{Tensor, Tree};
 pub struct AdamW {
     /// The learning rate; 1e-3 by default.
     pub learning_rate: Schedule,
-    /// The decay rate of the average gradient; 0.9 by default.
+    /// The decay rate of the first moment, the moving average of the gradient; 0.9 by default.
     pub b1: f64,
-    /// The decay rate of the average square; 0.999 by default.
+    /// The decay rate of the second moment, the moving average of the squared gradient; 0.999 by default.
     pub b2: f64,
-    /// The number added to the square root; 1e-8 by default.
+    /// The number added to the square root of the second moment; 1e-8 by default.
     pub eps: f64,
     /// The weight decay, multiplied by the rate; 1e-4 by default.
     pub weight_decay: f64,
@@ -42,9 +42,9 @@ pub struct AdamW {
 pub struct Moments<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The average gradient, in f32 (f64 for parameters in f64).
+    /// The moving average of the gradient before bias correction, in f32 (f64 for parameters in f64).
     pub mu: M,
-    /// The average squared gradient, in the same dtype.
+    /// The moving average of the squared gradient before bias correction, in the same dtype.
     pub nu: M,
 }
 

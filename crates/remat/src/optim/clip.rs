@@ -5,7 +5,7 @@ use crate::trace::pinned;
 use crate::tree::leaves;
 use crate::{DType, Tensor, Tree, tree};
 
-/// The Euclidean norm of all float leaves of a tree together: an f64 scalar if a leaf is f64, else f32.
+/// The Euclidean norm of all float leaves of a tree together: a scalar, f64 if a leaf is f64, else f32. A tree without floats has norm 0.
 ///
 /// ```
 /// use remat::{Tensor, optim};
@@ -18,7 +18,8 @@ pub fn global_norm<T: Tree>(tree: &T) -> Tensor {
     pinned(|| norm(tree))
 }
 
-/// The tree scaled so that its [`global_norm`] is at most `max_norm`, and the norm before scaling.
+/// The tree scaled so that its [`global_norm`] is at most `max_norm`, and the norm before scaling. If the norm is NaN, all floats become
+/// NaN.
 ///
 /// The norm needs all gradients before the first update, so a training step holds all of them at once, as many bytes as the parameters
 /// have. Without it, or with [`clip_by_value`], each gradient is freed by its update as soon as it is computed.

@@ -13,7 +13,7 @@ use crate::tree::leaves;
 /// weight decay.
 ///
 /// # Errors
-/// If the gradients differ from the model in structure or shapes; if the mask names a path that does not exist.
+/// If the gradients differ from the model in structure or shapes; if a pattern of the mask matches no path of the model.
 ///
 /// ```
 /// use remat::optim::{Mask, add_decayed_weights};

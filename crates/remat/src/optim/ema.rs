@@ -8,9 +8,9 @@ use crate::{Tensor, Tree, tree};
 
 /// An exponential moving average of the parameters, which is often the better model for evaluation.
 ///
-/// `a = decay * a + (1 - decay) * p` after each step. It starts at zero and is divided by `1 - decay^t` when it is read; without `debias`
-/// it starts at the parameters. Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; the correction
-/// is that of Adam.
+/// The average is `a = decay * a + (1 - decay) * p` after each step. It starts at zero and is divided by `1 - decay^t` after `t` steps when
+/// it is read; without `debias` it starts at the parameters and is not divided. Source: Polyak and Juditsky, "Acceleration of stochastic
+/// approximation by averaging", 1992; the bias correction is that of Adam.
 ///
 /// ```
 /// use remat::{Tensor, optim::Ema};
@@ -37,7 +37,7 @@ pub struct Ema {
 pub struct Averaged<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The average, in f32 (f64 for parameters in f64), not yet corrected.
+    /// The average, in f32 (f64 for parameters in f64), before bias correction: [`Ema::average`] applies it.
     pub average: M,
 }
 
@@ -85,8 +85,8 @@ impl Ema {
         })
     }
 
-    /// The average as a model, in the dtypes of `model` and with those of its leaves that are not floats. Before the first step it is
-    /// `model` itself.
+    /// The average as a model, in the dtypes of `model`. Leaves that are not floats are those of `model`. Before the first step the result
+    /// is `model` itself.
     ///
     /// # Errors
     /// As [`Ema::update`].

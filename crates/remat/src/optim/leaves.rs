@@ -135,8 +135,13 @@ pub(super) fn expect_shape(operation: &str, path: &Path, parameter: &Aval, gradi
     if parameter.shape == gradient.shape {
         return Ok(());
     }
-    let message = format!("`{path}` is {parameter} in the model and {gradient} in the gradients");
+    let message = format!("{} is {parameter} in the model and {gradient} in the gradients", named(path));
     Err(Error::new(ErrorKind::Shape, operation, message))
+}
+
+/// A parameter in a message: its path, which is empty in a model that is one tensor.
+fn named(path: &Path) -> String {
+    if path.0.is_empty() { "the parameter".into() } else { format!("`{path}`") }
 }
 
 fn expect_slot(operation: &str, path: &Path, held: &Aval, slot: &Slot) -> Result<()> {
@@ -145,7 +150,8 @@ fn expect_slot(operation: &str, path: &Path, held: &Aval, slot: &Slot) -> Result
     }
     let expected = Aval::new(slot.dtype, slot.shape.clone());
     let message = format!(
-        "the state of `{path}` is {held} where this optimizer keeps {expected}; make it with `init` of the same optimizer and model"
+        "the state of {} is {held} where this optimizer keeps {expected}; make it with `init` of the same optimizer and model",
+        named(path)
     );
     Err(Error::new(ErrorKind::Shape, operation, message))
 }

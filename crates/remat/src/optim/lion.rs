@@ -7,9 +7,10 @@ use super::{Mask, Optimizer, Schedule};
 use crate::trace::pinned;
 use crate::{Tensor, Tree};
 
-/// The sign of an average gradient as the update. It has half of Adam's state, and needs a third to a tenth of its rate.
+/// Lion, whose update is the sign of an average gradient. It has half of Adam's state, and needs a third to a tenth of its learning rate.
 ///
-/// Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023.
+/// The new parameter is `p - rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`. Then `m = b2 * m + (1 - b2) * g`. Source: Chen et
+/// al., "Symbolic discovery of optimization algorithms", 2023.
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
@@ -23,9 +24,9 @@ use crate::{Tensor, Tree};
 pub struct Lion {
     /// The learning rate; 1e-4 by default.
     pub learning_rate: Schedule,
-    /// The weight of the average in the update; 0.9 by default.
+    /// The weight of the moving average `m` in the update; 0.9 by default.
     pub b1: f64,
-    /// The decay rate of the average; 0.99 by default.
+    /// The decay rate of the moving average `m`; 0.99 by default.
     pub b2: f64,
     /// The weight decay, multiplied by the rate; 1e-3 by default.
     pub weight_decay: f64,
@@ -33,12 +34,12 @@ pub struct Lion {
     pub decay: Mask,
 }
 
-/// The state of [`Lion`].
+/// The state of [`Lion`], and of the matrices of [`Muon`](super::Muon).
 #[derive(Clone, Debug, Tree)]
 pub struct Momentum<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The average gradient.
+    /// The moving average of the gradient, in f32 (f64 for parameters in f64).
     pub mu: M,
 }
 

@@ -8,8 +8,9 @@ use crate::trace::pinned;
 use crate::tree::leaves;
 use crate::{DType, Tensor, Tree, tree};
 
-/// A factor of the loss that keeps small gradients from vanishing in f16. It adapts: after `growth_interval` consecutive steps with finite
-/// gradients it doubles; if a gradient is not finite, it is halved and the step is skipped.
+/// Dynamic loss scaling: the loss is multiplied by a factor, so that small gradients do not vanish in f16, and the gradients are divided by
+/// it. After `growth_interval` consecutive steps with finite gradients the factor is doubled. If a gradient is not finite, the factor is
+/// halved and the step is skipped.
 ///
 /// Source: Micikevicius et al., "Mixed precision training", 2018; the defaults are those of PyTorch's `GradScaler`. bf16 has the range of
 /// f32 and does not need it.
@@ -34,15 +35,15 @@ use crate::{DType, Tensor, Tree, tree};
 pub struct LossScale {
     /// The factor, an f32 scalar.
     pub factor: Tensor,
-    /// Consecutive steps with finite gradients since the factor changed, an i32 scalar.
+    /// The number of consecutive steps with finite gradients since the factor last changed, an i32 scalar.
     pub finite_steps: Tensor,
     /// The number of skipped steps so far, an i32 scalar.
     pub skipped: Tensor,
-    /// After this many steps with finite gradients the factor grows; 2,000 by default.
+    /// The number of consecutive steps with finite gradients after which the factor grows; 2,000 by default.
     pub growth_interval: u64,
-    /// The factor of growth; 2 by default.
+    /// The number by which the factor is multiplied when it grows; 2 by default.
     pub growth: f64,
-    /// The factor when a gradient is not finite; 1/2 by default.
+    /// The number by which the factor is multiplied after a gradient that is not finite; 1/2 by default.
     pub backoff: f64,
 }
 
@@ -66,7 +67,7 @@ impl LossScale {
         }
     }
 
-    /// The loss times the factor, at least in f32. Differentiate this loss.
+    /// The loss times the factor, in f32 (f64 for a loss in f64). Differentiate this scaled loss.
     #[track_caller]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
         crate::layer::deferred(|| {
@@ -75,7 +76,8 @@ impl LossScale {
         })
     }
 
-    /// The gradients of the loss, from those of the scaled loss: divided by the factor, at least in f32. Leaves that are not floats stay.
+    /// The gradients of the loss, from those of the scaled loss: divided by the factor, in f32 (f64 for leaves in f64). Leaves that are not
+    /// floats stay.
     #[track_caller]
     pub fn unscale<M: Tree>(&self, gradients: &M) -> M {
         pinned(|| {
@@ -89,7 +91,7 @@ impl LossScale {
         })
     }
 
-    /// Whether all float leaves are finite: a bool scalar.
+    /// Whether all elements of the float leaves are finite: a bool scalar.
     ///
     /// # Errors
     /// The error of a failed leaf.
@@ -108,8 +110,8 @@ impl LossScale {
     }
 
     /// The step of an optimizer with the gradients of the scaled loss: returns the model, the state and the next scale. If a gradient is
-    /// not finite, model and state stay as they are and the step counts as skipped. Code that needs the true gradients, such as clipping,
-    /// uses [`LossScale::unscale`] and then [`LossScale::keep_if_finite`] itself.
+    /// not finite, model and state stay as they are and the step counts as skipped. To clip or log the unscaled gradients, call
+    /// [`LossScale::all_finite`], [`LossScale::unscale`], [`LossScale::keep_if_finite`] and [`LossScale::adjusted`] yourself instead.
     ///
     /// # Errors
     /// Those of the optimizer.

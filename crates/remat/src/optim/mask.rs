@@ -29,11 +29,12 @@ pub enum Mask {
     /// does not count.
     Matrices,
     /// Parameters whose path matches one of these patterns. A pattern is a path, such as `blocks.3.attn.w`, in which `*` matches any one
-    /// segment, and `**` any number of segments, including none.
+    /// segment, and `**` any number of segments, including none. A model that is a single tensor has the empty path.
     Paths(Vec<String>),
     /// All parameters except those that another mask selects.
     Complement(Box<Mask>),
-    /// Parameters for which the function returns true. Parameters of a stacked [`Stack`](crate::nn::Stack) have their axis of layers.
+    /// Parameters for which the function returns true. The tensors of a stacked [`Stack`](crate::nn::Stack) that it gets have the axis of
+    /// layers in front.
     Custom(fn(&Path, &Tensor) -> bool),
 }
 
@@ -49,7 +50,7 @@ impl Mask {
         Mask::Complement(Box::new(self))
     }
 
-    /// Whether the mask selects a leaf with this number of leading axes of stacked layers:
+    /// Whether the mask selects a leaf. `layer_axes` is the number of its leading axes that come from stacked layers:
     /// [`Structure::layer_axes`](crate::tree::Structure::layer_axes).
     pub fn takes(&self, path: &Path, leaf: &Tensor, layer_axes: usize) -> bool {
         match self {
@@ -89,9 +90,12 @@ impl Mask {
                     return Ok(());
                 }
                 let shown: Vec<String> = leaves.iter().take(8).map(|(path, _)| path.to_string()).collect();
-                let more = if leaves.len() > shown.len() { ", .." } else { "" };
-                let message =
-                    format!("the pattern `{pattern}` matches no path of the model: {}{more}", shown.join(", "));
+                let paths = match leaves {
+                    [] => ", which has no tensors".to_string(),
+                    [(path, _)] if path.0.is_empty() => ", which is one tensor and has the empty path".to_string(),
+                    _ => format!(": {}{}", shown.join(", "), if leaves.len() > shown.len() { ", .." } else { "" }),
+                };
+                let message = format!("the pattern `{pattern}` matches no path of the model{paths}");
                 Err(Error::new(ErrorKind::Argument, "optim::Mask", message))
             }),
             Mask::Complement(mask) => mask.check(leaves),

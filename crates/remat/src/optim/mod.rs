@@ -33,9 +33,9 @@
 //! [`clip_by_global_norm`], the averages of [`Adafactor`], the matrices of [`Muon`], the blocks and the minimum size of [`Adam8bit`]. If
 //! these should cover whole parameters, pass `jit` the [`Shardings`](crate::Shardings) of the parameters instead.
 //!
-//! Inside `jit`, if model and state are moved into the step, an update takes the memory of the old values, and each gradient is freed as
-//! soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) reports the peak (`donated_peak`). A scan over layers returns the
-//! gradients of all its layers at once.
+//! Inside `jit`, if model and state are moved into the step, the new values are written into the memory of the old ones, and each gradient
+//! is freed as soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) reports the peak (`donated_peak`). A scan over layers
+//! returns the gradients of all its layers at once, so there they are all in memory.
 //!
 //! The layers of a stacked [`Stack`](crate::nn::Stack) are updated separately, like those of a list: the axis of layers does not turn a
 //! bias into a matrix, and no average runs along it.
@@ -78,13 +78,13 @@ use remat_ir::Result;
 
 use crate::Tree;
 
-/// An optimizer: it moves a model along its gradients, and keeps a state for that.
+/// An optimizer: it updates the parameters of a model from their gradients, and keeps a state between steps.
 ///
 /// ```
 /// use remat::optim::{AdamW, Optimizer, Sgd};
 /// use remat::{Tensor, grad};
 ///
-/// /// The parameter that an optimizer ends at.
+/// /// The parameter after 100 steps.
 /// fn minimise(optimizer: impl Optimizer) -> remat::Result<f32> {
 ///     let mut x = Tensor::from(3.0f32);
 ///     let mut state = optimizer.init(&x);
@@ -107,11 +107,11 @@ pub trait Optimizer {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M>;
 
-    /// The model and the state after a step.
+    /// The model and the state after a step. Parameters keep their dtypes; a gradient may have another float dtype.
     ///
     /// # Errors
     /// If the gradients or the state differ from the model in structure, a gradient does not have the shape of its parameter, the state
-    /// belongs to another optimizer, or a [`Mask`] names a path that the model does not have.
+    /// belongs to another optimizer, a pattern of a [`Mask`] matches no path of the model, or a tensor has failed.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)>;
 }

@@ -11,10 +11,11 @@ use crate::{Tensor, Tree};
 
 /// Momentum that is orthogonalised, for matrices. All other parameters use an [`AdamW`].
 ///
-/// The average gradient `m`, with bias correction, is divided by its Frobenius norm and mapped `iterations` times by the Newton-Schulz
-/// polynomial `a x + (b (x x^T) + c (x x^T)^2) x`, which brings its singular values near 1. A matrix with `r` rows (inputs) and `c` columns
-/// (outputs) moves by `rate * (sqrt(max(1, c / r)) * x + weight_decay * p)`. A parameter with more than two dimensions is a batch of
-/// matrices in its last two. So is a parameter of stacked layers, whose biases and gains are not matrices.
+/// The moving average of the gradient, with bias correction, is divided by its Frobenius norm. The Newton-Schulz polynomial
+/// `a x + (b (x x^T) + c (x x^T)^2) x`, applied `iterations` times, brings the singular values of the quotient `x` near 1. For a matrix
+/// with `r` rows (inputs) and `c` columns (outputs) the new parameter is `p - rate * (sqrt(max(1, c / r)) * x + weight_decay * p)`. A
+/// parameter with more than two dimensions is a batch of matrices in its last two dimensions. The weights of a stacked
+/// [`Stack`](crate::nn::Stack) are such batches; its biases and gains are not matrices.
 ///
 /// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; `rms`: Liu et al., "Muon is scalable for LLM
 /// training", 2025. As in the first, use it for the matrices of hidden layers, and leave embeddings and the last layer to AdamW.
@@ -35,18 +36,18 @@ use crate::{Tensor, Tree};
 pub struct Muon {
     /// The learning rate of matrices; 0.02 by default.
     pub learning_rate: Schedule,
-    /// The decay rate of the average gradient; 0.95 by default.
+    /// The decay rate of the moving average of the gradient; 0.95 by default.
     pub beta: f64,
-    /// Nesterov momentum; true by default.
+    /// Whether momentum is Nesterov momentum; true by default.
     pub nesterov: bool,
     /// `a`, `b` and `c` of the polynomial; 3.4445, -4.775 and 2.0315 by default.
     pub coefficients: [f64; 3],
     /// The number of times that the polynomial is applied; 5 by default.
     pub iterations: usize,
-    /// The number added to the norm; 1e-8 by default.
+    /// The number added to the Frobenius norm; 1e-8 by default.
     pub eps: f64,
-    /// If given, `x` is multiplied by `rms * sqrt(max(r, c))` instead, so that its root mean square is near `rms`. With 0.2 the rates of
-    /// AdamW fit. `None` by default.
+    /// If given, `x` is multiplied by `rms * sqrt(max(r, c))` instead, so that its root mean square is near `rms`. With 0.2, use the
+    /// learning rates of AdamW. `None` by default.
     pub rms: Option<f64>,
     /// The weight decay of matrices, multiplied by the rate; 0 by default.
     pub weight_decay: f64,
@@ -55,16 +56,16 @@ pub struct Muon {
     /// The parameters that are treated as matrices; by default all with two or more dimensions. Selected parameters with fewer dimensions
     /// or no elements are left to AdamW.
     pub matrices: Mask,
-    /// The optimizer of all others.
+    /// The optimizer of all other parameters.
     pub adamw: AdamW,
 }
 
 /// The state of [`Muon`].
 #[derive(Clone, Debug, Tree)]
 pub struct MuonMoments<M> {
-    /// The state of matrices.
+    /// The number of steps and the moving averages of matrices.
     pub muon: Momentum<M>,
-    /// The state of all others.
+    /// The state of all other parameters.
     pub adamw: Moments<M>,
 }
 
@@ -89,7 +90,7 @@ impl Default for Muon {
 impl Optimizer for Muon {
     type State<M: Tree> = MuonMoments<M>;
 
-    /// Errors of masks are those of the first update.
+    /// Errors of the masks are reported by the first update.
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> MuonMoments<M> {
         pinned(|| {

@@ -9,7 +9,7 @@ use crate::{DType, Tensor, Tree, tree};
 
 /// One optimizer for the parameters that a mask selects, and another for the rest: `optax.partition` of two.
 ///
-/// Each sees the model with the other's parameters empty, so it keeps no state for them.
+/// Each optimizer sees empty tensors in place of the parameters of the other one, so it keeps no state for them.
 ///
 /// ```
 /// use remat::optim::{AdamW, Frozen, Mask, Optimizer, Partition};
@@ -26,11 +26,11 @@ use crate::{DType, Tensor, Tree, tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Partition<A, B> {
-    /// The parameters of `chosen`.
+    /// The parameters that `chosen` updates.
     pub mask: Mask,
     /// The optimizer of the selected parameters.
     pub chosen: A,
-    /// The optimizer of all others.
+    /// The optimizer of all other parameters.
     pub others: B,
 }
 

@@ -7,7 +7,8 @@ use crate::{DType, Tensor};
 
 /// A learning rate as a function of the number of steps done.
 ///
-/// A number is a constant rate, and a tensor is the rate itself: compute any other schedule from the step in the state.
+/// A number converts to a constant rate. For a schedule that is not listed here, compute the rate in each step from the step in the
+/// optimizer's state, and pass this scalar tensor as the learning rate ([`Schedule::Rate`]).
 ///
 /// ```
 /// use remat::{DType, Tensor, optim::Schedule};
@@ -29,27 +30,27 @@ use crate::{DType, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub enum Schedule {
-    /// One rate.
+    /// The same rate in every step.
     Constant(f64),
-    /// A straight line from `start` to `end`, reached after `steps`.
+    /// Linear from `start` to `end` over `steps` steps, then `end`.
     Linear {
         /// The rate of the first step.
         start: f64,
         /// The rate from step `steps` on.
         end: f64,
-        /// The length of the line.
+        /// The number of steps from `start` to `end`.
         steps: u64,
     },
-    /// Half a period of a cosine from `start` to `end`, reached after `steps`. Source: Loshchilov and Hutter, "SGDR", ICLR 2017.
+    /// Half a period of a cosine from `start` to `end` over `steps` steps, then `end`. Source: Loshchilov and Hutter, "SGDR", ICLR 2017.
     Cosine {
         /// The rate of the first step.
         start: f64,
         /// The rate from step `steps` on.
         end: f64,
-        /// The length of the curve.
+        /// The number of steps from `start` to `end`.
         steps: u64,
     },
-    /// A straight line from `start` to `peak`, then half a period of a cosine from there to `end`.
+    /// Linear warmup from `start` to `peak`, then half a period of a cosine from `peak` to `end`, then `end`.
     WarmupCosine {
         /// The rate of the first step.
         start: f64,
@@ -57,21 +58,21 @@ pub enum Schedule {
         peak: f64,
         /// The rate from step `steps` on.
         end: f64,
-        /// The length of the line.
+        /// The number of warmup steps.
         warmup_steps: u64,
-        /// The length of line and curve together.
+        /// The number of steps of warmup and cosine together.
         steps: u64,
     },
-    /// A rate that jumps.
+    /// A rate that is constant except for jumps at given steps.
     Piecewise {
         /// The rate of the first step.
         start: f64,
-        /// Steps and factors: from each step on, the rate is multiplied by its factor.
+        /// Pairs of a step and a factor: from this step on, the rate is multiplied by the factor, in addition to earlier ones.
         scales: Vec<(u64, f64)>,
     },
     /// Schedules one after the other, each counting steps from its own start.
     Joined {
-        /// The schedule of the first step.
+        /// The schedule from the first step on.
         first: Box<Schedule>,
         /// The following schedules, with the step at which each begins.
         then: Vec<(u64, Schedule)>,
@@ -81,7 +82,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// The rate after `step` steps, an integer scalar, as a float of this dtype.
+    /// The rate after `step` steps, where `step` is an integer scalar: a scalar of `dtype`, which must be a float.
     #[track_caller]
     pub fn at(&self, step: &Tensor, dtype: DType) -> Tensor {
         pinned(|| match *self {
@@ -123,7 +124,7 @@ impl From<f64> for Schedule {
 }
 
 impl From<Tensor> for Schedule {
-    /// This rate.
+    /// This rate, a scalar.
     fn from(rate: Tensor) -> Schedule {
         Schedule::Rate(rate)
     }

@@ -9,8 +9,8 @@ use crate::{Tensor, Tree, tree};
 
 /// Gradient descent, optionally with momentum or Nesterov momentum.
 ///
-/// `v = g + momentum * v`, and the new parameter is `p - rate * v`, or `p - rate * (g + momentum * v)` with Nesterov momentum. Source:
-/// Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013. For weight decay, use
+/// `v = g + momentum * v`, and the new parameter is `p - rate * v`, or `p - rate * (g + momentum * v)` with Nesterov momentum, as in
+/// PyTorch. Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013. For weight decay, use
 /// [`add_decayed_weights`](super::add_decayed_weights) on the gradients.
 ///
 /// ```
@@ -27,7 +27,7 @@ pub struct Sgd {
     pub learning_rate: Schedule,
     /// The decay rate of the velocity; 0 by default.
     pub momentum: f64,
-    /// Nesterov momentum; false by default.
+    /// Whether momentum is Nesterov momentum; false by default.
     pub nesterov: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Sgd {
 pub struct Velocity<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The velocity; `None` without momentum.
+    /// The velocity `v`, in f32 (f64 for parameters in f64); `None` without momentum.
     pub velocity: Option<M>,
 }
 
@@ -57,6 +57,7 @@ impl Optimizer for Sgd {
         })
     }
 
+    /// # Errors
     /// As [`Optimizer::update`]; if there is momentum and the state has no velocity.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Velocity<M>) -> Result<(M, Velocity<M>)> {

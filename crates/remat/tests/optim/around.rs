@@ -113,6 +113,9 @@ fn masks_by_path() {
     let small = (leaf(), leaf());
     let error = AdamW { decay: mask.clone(), ..adamw() }.update(&small, &small, &adamw().init(&small)).err().unwrap();
     assert_eq!(error.message(), "the pattern `bias` matches no path of the model: 0, 1");
+    let error = Mask::paths(["bias"]).of(&leaf()).err().unwrap();
+    let expected = "the pattern `bias` matches no path of the model, which is one tensor and has the empty path";
+    assert_eq!(error.message(), expected);
     assert!(error.loc().is_some());
     assert!(add_decayed_weights(&small, &small, 0.1, &mask).is_err());
     let partition = Partition { mask, chosen: Frozen, others: Frozen };

@@ -232,6 +232,10 @@ fn mistakes() {
         message(&Model { b: Tensor::new([0.0f32, 1.0]), ..gradients.clone() }),
         "`b` is f32[3] in the model and f32[2] in the gradients"
     );
+    // A model that is one tensor has an empty path.
+    let one = Tensor::new([0.0f32, 1.0]);
+    let error = adam.update(&one, &Tensor::new([0.0f32]), &adam.init(&one)).err().unwrap();
+    assert_eq!(error.message(), "the parameter is f32[2] in the model and f32[1] in the gradients");
     let failed = Tensor::new([1.0f32, 2.0]) + Tensor::new([1.0f32, 2.0, 3.0]);
     let error = adam.update(&model, &Model { a: failed, ..gradients.clone() }, &state).err().unwrap();
     assert_eq!(error.operation(), "add");
