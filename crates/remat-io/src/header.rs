@@ -146,26 +146,25 @@ impl Header {
         for (name, entry) in ordered {
             let (start, end) = (entry.start, entry.end);
             if start != position || end < start {
-                let message = format!("tensor `{name}` is said to lie at {start} to {end}, and {position} is next");
+                let message = format!("it puts tensor `{name}` at bytes {start} to {end}, but byte {position} is next");
                 return Err(format!("has a damaged header: {message}"));
             }
             if let Ok(dtype) = &entry.dtype {
                 let size = entry.shape.iter().try_fold(dtype.size(), |size, &n| size.checked_mul(n));
                 if size.map(|size| size as u64) != Some(end - start) {
-                    let message =
-                        format!("tensor `{name}`, {dtype}{:?}, is said to have {} bytes", entry.shape, end - start);
+                    let message = format!("it gives tensor `{name}`, {dtype}{:?}, {} bytes", entry.shape, end - start);
                     return Err(format!("has a damaged header: {message}"));
                 }
             }
             if end > available {
                 let missing = counted((end - available) as usize, "byte");
-                return Err(format!("is cut off: tensor `{name}` ends {missing} behind the end of the file"));
+                return Err(format!("is cut off: tensor `{name}` ends {missing} beyond the end of the file"));
             }
             position = end;
         }
         if position < available {
             let surplus = counted((available - position) as usize, "byte");
-            return Err(format!("is damaged: {surplus} behind its last tensor"));
+            return Err(format!("is damaged: it has {surplus} after its last tensor"));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Saving and loading: safetensors of trees, [`Checkpoints`]: folders of the whole
-//! state of a training run, and models of [Hugging Face](huggingface).
+//! Saving and loading: trees of tensors as safetensors files, the whole state of a training run as folders ([`Checkpoints`]), and models
+//! of [Hugging Face](huggingface).
 //!
 //! ```
 //! use remat::{DType, nn, random};
@@ -9,7 +9,7 @@
 //! let model = nn::Block::init(random::key(0), 16, 4, DType::F32);
 //! remat_io::save(&path, &model)?;
 //!
-//! // Dtypes, shapes and names are those of a model of the same sizes; its elements do not count.
+//! // `like` gives names, dtypes and shapes; its elements are not used.
 //! let like = nn::Block::init(random::key(1), 16, 4, DType::F32);
 //! let loaded = remat_io::load(&path, &like)?;
 //! assert_eq!(loaded.mlp.up.weight.to_vec::<f32>()?, model.mlp.up.weight.to_vec::<f32>()?);
@@ -18,12 +18,12 @@
 //!
 //! The name of a tensor is its path in the tree, as [`Path`](remat::tree::Path) prints it and PyTorch writes names: fields, positions in
 //! sequences and tuples, and keys of maps, joined by dots: `blocks.0.attn.qkv.weight`. `Option`, `Box` and the variants of enums add
-//! nothing. A stacked [`Stack`](remat::nn::Stack) has one tensor for each weight of all its layers, and no numbers. A tree that is a single
-//! tensor has the name `tensor`. Values that are not tensors (numbers of heads, variants) are not in the file: they are in the program, or
-//! in the configuration of a checkpoint.
+//! nothing. A stacked [`Stack`](remat::nn::Stack) has one tensor for each weight, with the axis of layers in front, and no layer numbers in
+//! the names. A tree that is a single tensor has the name `tensor`. Values that are not tensors (numbers of heads, variants) are not in the
+//! file: they are in the program, or in the configuration of a checkpoint.
 //!
-//! Files are written under a temporary name, synced to the disk, and then renamed over the old file at once. So an error, a full disk or a
-//! kill leaves the old file unchanged.
+//! Files are written under a temporary name, synced to the disk, and then renamed over the old file in one step. So an error, a full disk
+//! or a killed process leaves the old file unchanged.
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!

@@ -109,7 +109,7 @@ fn what_is_written_comes_back() {
     let other = message(one.tree("average", &()), &path);
     assert_eq!(other, format!("{file}` has no tree `average`; it has `model`, `optimizer`"));
     let wrong = message(one.progress::<Position, Position>(), &path);
-    let expected = format!("{file}/state.json` has another progress than was asked for: missing field `epoch`");
+    let expected = format!("{file}/state.json` has a progress of another type: missing field `epoch`");
     assert!(wrong.starts_with(&expected), "{wrong}");
     let like = nn::Linear::init(random::key(0), 2, 2, DType::F32);
     let shape = message(one.tree("model", &like), &path);
@@ -252,7 +252,8 @@ fn what_a_kill_leaves() {
     assert_eq!(latest(&path), (None, vec!["`RUN/.step-000003.partial` was not finished".to_string()]));
 }
 
-/// A step is saved again: wherever a kill comes, there is the checkpoint that was or the one that is to be, for a reader and for the run that goes on.
+/// A step is saved again: wherever a kill comes, there is the checkpoint that was or the one that is to be, for a reader and for the run
+/// that goes on.
 #[test]
 fn what_a_kill_leaves_of_a_step_that_is_saved_again() {
     let [whole, partial, replaced] = ["step-000002", ".step-000002.partial", ".step-000002.replaced"];
@@ -428,7 +429,8 @@ fn worker() {
     println!("\nfinished {:?}", checkpoints.finish().map_err(|error| error.message().to_string()));
 }
 
-/// A limit on the size of files is an error in the middle of writing, as a full disk is: nothing of the checkpoint is left, and the one before it is there.
+/// A limit on the size of files is an error in the middle of writing, as a full disk is: nothing of the checkpoint is left, and the one
+/// before it is there.
 #[cfg(unix)]
 #[test]
 fn a_full_disk() {

@@ -1,5 +1,5 @@
-//! Models of Hugging Face: logits beside those of `transformers`, what is exported, and folders that cannot be loaded. `data/huggingface/generate.py` made the
-//! folders.
+//! Models of Hugging Face: logits beside those of `transformers`, what is exported, and folders that cannot be loaded.
+//! `data/huggingface/generate.py` made the folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -361,7 +361,7 @@ fn models_that_cannot_be_exported() {
     let path = out.path().join("model");
     let failed = |config: &LlamaConfig| message(save(&path, &model, config), &out);
     let wider = failed(&LlamaConfig { vocab_size: 12, ..sizes.clone() });
-    assert_eq!(wider, "weight `lm_head.weight` is [8, 11], and [8, 12] in this configuration");
+    assert_eq!(wider, "weight `lm_head.weight` has shape [8, 11], and [8, 12] in this configuration");
     let deeper = failed(&LlamaConfig { num_hidden_layers: 2, ..sizes.clone() });
     assert_eq!(deeper, "the model has no weight `model.layers.1.input_layernorm.weight`, which this configuration has");
     let tied = failed(&LlamaConfig { tie_word_embeddings: true, ..sizes.clone() });

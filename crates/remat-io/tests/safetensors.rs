@@ -210,14 +210,20 @@ fn damaged_and_foreign_files() {
 
     assert_eq!(
         open(&one("F32", "[2]", "[0,8]"), 7),
-        format!("{file} is cut off: tensor `w` ends 1 byte behind the end of the file")
+        format!("{file} is cut off: tensor `w` ends 1 byte beyond the end of the file")
     );
-    assert_eq!(open(&one("F32", "[2]", "[0,8]"), 11), format!("{file} is damaged: 3 bytes behind its last tensor"));
-    assert_eq!(open(&one("F32", "[3]", "[0,8]"), 8), damaged("tensor `w`, f32[3], is said to have 8 bytes"));
-    assert_eq!(open(&one("F32", "[2]", "[4,12]"), 12), damaged("tensor `w` is said to lie at 4 to 12, and 0 is next"));
-    assert_eq!(open(&one("F32", "[2]", "[8,0]"), 8), damaged("tensor `w` is said to lie at 8 to 0, and 0 is next"));
+    assert_eq!(
+        open(&one("F32", "[2]", "[0,8]"), 11),
+        format!("{file} is damaged: it has 3 bytes after its last tensor")
+    );
+    assert_eq!(open(&one("F32", "[3]", "[0,8]"), 8), damaged("it gives tensor `w`, f32[3], 8 bytes"));
+    assert_eq!(
+        open(&one("F32", "[2]", "[4,12]"), 12),
+        damaged("it puts tensor `w` at bytes 4 to 12, but byte 0 is next")
+    );
+    assert_eq!(open(&one("F32", "[2]", "[8,0]"), 8), damaged("it puts tensor `w` at bytes 8 to 0, but byte 0 is next"));
     let huge = one("F32", &format!("[{0},{0},{0}]", u64::MAX), "[0,8]");
-    assert!(open(&huge, 8).contains("is said to have 8 bytes"));
+    assert!(open(&huge, 8).contains("], 8 bytes"));
     assert!(open(&one("F32", "[-1]", "[0,8]"), 8).starts_with(&damaged("`w`: invalid value")));
     assert!(open(r#"{"w":{"dtype":"F32","shape":[1]}}"#, 4).starts_with(&damaged("`w`: missing field `data_offsets`")));
     assert!(open(r#"{"w":7}"#, 4).starts_with(&damaged("`w`: invalid type: integer `7`")));
@@ -227,7 +233,7 @@ fn damaged_and_foreign_files() {
     let w = r#""w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}"#;
     assert!(open(&format!("{{{w},{w}}}"), 1).starts_with(&damaged("it has two tensors of the name `w`")));
     let v = r#""v":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}"#;
-    assert_eq!(open(&format!("{{{w},{v}}}"), 2), damaged("tensor `v` is said to lie at 0 to 2, and 1 is next"));
+    assert_eq!(open(&format!("{{{w},{v}}}"), 2), damaged("it puts tensor `v` at bytes 0 to 2, but byte 1 is next"));
     assert_eq!(open("[]", 0), format!("{file} is not a safetensors file: it does not begin with a header"));
 
     // A dtype that remat lacks is an error where that tensor is read.

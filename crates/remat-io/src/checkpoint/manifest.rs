@@ -36,7 +36,7 @@ const FORMAT: u32 = 1;
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Progress<D = (), C = ()> {
-    /// Completed steps.
+    /// The number of completed steps.
     pub step: u64,
     /// The seed of the run's random numbers. Keys derived from the seed and the step need no other state.
     pub seed: u64,

@@ -17,7 +17,7 @@ use crate::failure::{listed, wrong};
 use crate::safetensors::of_operation;
 use crate::{LoadOptions, SafeTensors};
 
-/// A checkpoint whose files have been verified. They stay open, so that it can be read even if the run that writes it has removed it since.
+/// A checkpoint whose files have been verified. They stay open, so that it can be read even after the run that wrote it has removed it.
 ///
 /// ```
 /// use remat::Tensor;
@@ -128,11 +128,11 @@ impl Checkpoint {
     /// The progress of the run, with the configuration from which the model is built.
     ///
     /// # Errors
-    /// If data position or configuration have other types: the error names the field.
+    /// If the position in the data is not a `D`, or the configuration not a `C`: the error names the field.
     #[track_caller]
     pub fn progress<D: DeserializeOwned, C: DeserializeOwned>(&self) -> Result<Progress<D, C>> {
         serde_json::from_str(self.manifest.progress.get()).map_err(|error| {
-            let message = format!("has another progress than was asked for: {error}");
+            let message = format!("has a progress of another type: {error}");
             wrong("Checkpoint::progress", &self.path.join(manifest::FILE), message).at(remat::layer::location())
         })
     }
@@ -145,7 +145,7 @@ impl Checkpoint {
     /// A tree, in the structure of `like`: see [`load`](crate::load).
     ///
     /// # Errors
-    /// If there is no tree of this name, with a did-you-mean; as [`load`](crate::load).
+    /// If there is no tree of this name (the error suggests a similar one); as [`load`](crate::load).
     #[track_caller]
     pub fn tree<T: Tree>(&self, name: &str, like: &T) -> Result<T> {
         let Some(file) = self.files.get(name) else {

@@ -11,10 +11,10 @@ use crate::name::{self, Named};
 
 /// The state of a run at one step: trees and progress.
 ///
-/// Tensors in the host's memory are shared, not copied, since tensors never change. While a snapshot is written in the background, a step
-/// that gets the model does not overwrite it, but allocates new memory: at most the bytes of the trees, as a copy would take, and less with
-/// each tensor that is written. Tensors on a device are copied to the host when they are added, so that they can be donated to the next
-/// step: an accelerator's memory is scarcer.
+/// Tensors in the host's memory are shared, not copied, since tensors never change. So while a snapshot is written in the background, a
+/// training step to which the model is donated does not overwrite it, but allocates new memory: at most the bytes of the trees, as a copy
+/// would take, and less with each tensor that is written. Tensors on a device are copied to the host when they are added, so that their
+/// memory on the device, which is scarcer, can be donated to the next step.
 ///
 /// ```
 /// use remat::Tensor;
@@ -49,11 +49,11 @@ impl Snapshot {
         Ok(Snapshot { step: progress.step, progress: json, trees: Vec::new() })
     }
 
-    /// The same snapshot with a tree, which gets a file of this name: `model`, `optimizer`.
+    /// The same snapshot with a tree, which gets a file of this name, such as `model` or `optimizer`.
     ///
     /// # Errors
-    /// If the name has characters other than letters, digits, `_` and `-`, or is taken; if a tensor has no elements to write; as
-    /// [`names`](crate::names).
+    /// If the name is empty, has characters other than letters, digits, `_` and `-`, or is taken; if a tensor has no elements to write (it
+    /// is failed, traced or abstract); as [`names`](crate::names).
     #[track_caller]
     pub fn with<T: Tree>(mut self, name: &str, tree: &T) -> Result<Snapshot> {
         let (loc, operation) = (remat::layer::location(), "Snapshot::with");
@@ -77,7 +77,7 @@ impl Snapshot {
         Ok(self)
     }
 
-    /// The completed steps.
+    /// The number of completed steps.
     pub fn step(&self) -> u64 {
         self.step
     }

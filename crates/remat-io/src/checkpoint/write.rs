@@ -23,7 +23,7 @@ pub struct CheckpointOptions {
     /// How many checkpoints are kept, at least 1; `None` keeps all. The default is 3. Checkpoints with a missing or truncated file do not
     /// count.
     pub keep: Option<usize>,
-    /// Whether a thread writes while training continues; true by default. See [`Snapshot`] for the cost in memory.
+    /// Whether another thread writes while training continues; true by default. See [`Snapshot`] for the cost in memory.
     pub background: bool,
 }
 
@@ -33,7 +33,8 @@ impl Default for CheckpointOptions {
     }
 }
 
-/// A folder of checkpoints to which this process writes. A run that is killed at any time resumes from the last of them with the same bits.
+/// A folder of checkpoints to which this process writes. A run that is killed at any time resumes from the last of them, and then computes
+/// the same bits as a run that was not killed.
 ///
 /// ```
 /// use remat::{Tensor, grad};
@@ -80,8 +81,8 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Opens a folder for checkpoints, and creates it if it does not exist. Removes what a killed run left incomplete, except a checkpoint
-    /// that only lacks its name, which gets it.
+    /// Opens a folder for checkpoints, and creates it if it does not exist. Removes incomplete checkpoints that a killed run left; one that
+    /// was complete but not yet renamed gets its name.
     ///
     /// # Errors
     /// If the folder cannot be created or written; if another process, or another value of this type, writes checkpoints there.
@@ -121,18 +122,19 @@ impl Checkpoints {
         self
     }
 
-    /// Writes a snapshot. In the background this returns at once, but first waits until the previous snapshot is written, so that at most
-    /// one is held.
+    /// Writes a snapshot. First waits until the previous snapshot is written, so that at most one is in memory; in the background this then
+    /// returns at once.
     ///
-    /// If the folder was moved since, the snapshot is written where it is now, if the system tells (Linux does).
+    /// If the folder was moved since it was opened, the snapshot is written to its new place on Linux; elsewhere that is an error.
     ///
     /// Replaces a checkpoint of the same step. When a run goes back, checkpoints of later steps are renamed once this one is complete:
     /// `step-000300` to `step-000300.old`. These are neither read nor counted, and are removed when step 300 is saved again. Remove them by
     /// hand if the disk is short.
     ///
     /// # Errors
-    /// In the background: the error of the previous snapshot, and this one is not written; call again to continue. Otherwise its own error.
-    /// It names the file and the tensor; earlier checkpoints are unchanged. If the folder was deleted, or is not the one that was opened.
+    /// In the background: the error of the previous snapshot; then this one is not written, and the next call begins anew. Otherwise the
+    /// error of this snapshot. It names the file and the tensor; earlier checkpoints are unchanged. If the folder was deleted, or another
+    /// one has taken its place.
     #[track_caller]
     pub fn save(&mut self, snapshot: Snapshot) -> Result<()> {
         let loc = remat::layer::location();

@@ -25,8 +25,8 @@ const SAVE: &str = "huggingface::save";
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
-    /// The most bytes of tensors in a file, unless a single tensor is larger; larger models get several files and an index. The default is
-    /// 50 GB, as in `transformers`.
+    /// The most bytes of tensors in a file, unless a single tensor is larger; a model with more bytes gets several files and an index. The
+    /// default is 50 GB, as in `transformers`.
     pub shard_bytes: u64,
 }
 
@@ -36,8 +36,8 @@ impl Default for ExportOptions {
     }
 }
 
-/// Writes a model as a folder that `AutoModelForCausalLM.from_pretrained` of `transformers` loads, in its own dtype. The blocks may be
-/// stacked. The folder is written atomically.
+/// Writes a model as a folder that `AutoModelForCausalLM.from_pretrained` of `transformers` loads, with weights in their own dtypes. The
+/// blocks may be stacked. The folder is written atomically.
 ///
 /// # Errors
 /// If `folder` exists and is not an empty folder; if the weights do not match a model of this configuration; if the system fails.
@@ -60,8 +60,8 @@ pub fn save_with<M: Pretrained>(
     save_with_files(options, folder, model, config, |_| Ok(()))
 }
 
-/// As [`save_with`], with other files of the model, such as its tokenizer: `files` writes them to the folder that it gets, which has its
-/// final name only afterwards. So a model is never there without them.
+/// As [`save_with`], with other files of the model, such as its tokenizer: `files` gets the folder and writes them there. The folder has a
+/// temporary name until then, so the model never appears without them.
 ///
 /// ```
 /// use remat::nn::{Gpt2, Gpt2Config};
@@ -83,7 +83,7 @@ pub fn save_with<M: Pretrained>(
 /// ```
 ///
 /// # Errors
-/// As [`save`], and those of `files`: then there is no folder.
+/// As [`save`]; the error of `files`. After an error there is no new folder.
 #[track_caller]
 pub fn save_with_files<M: Pretrained>(
     options: &ExportOptions,
@@ -152,7 +152,7 @@ fn expect_config<M: Pretrained>(tensors: &[Named], config: &M::Config) -> Result
         match given.get(name) {
             Some(given) if given == shape => {}
             Some(given) => {
-                return mismatch(format!("weight `{name}` is {given:?}, and {shape:?} in this configuration"));
+                return mismatch(format!("weight `{name}` has shape {given:?}, and {shape:?} in this configuration"));
             }
             None => return mismatch(format!("the model has no weight `{name}`, which this configuration has")),
         }

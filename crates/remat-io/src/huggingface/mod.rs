@@ -19,10 +19,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It supports the models that `transformers` calls `gpt2` and `llama`. A table maps names to paths. Weights of linear maps, which PyTorch
-//! stores as `[outputs, inputs]`, are transposed. GPT-2's `Conv1D` already has the layout of [`Linear`](remat::nn::Linear), with queries,
-//! keys and values in one matrix as in [`Attention`](remat::nn::Attention). Rotary features are paired by halves on both sides. A field of
-//! the configuration that would change the result, and is not supported, is an error. Tokenizers are not read here.
+//! It supports the models that `transformers` calls `gpt2` and `llama`. A table maps the names of weights in files to paths in the model.
+//! Weights of linear maps, which PyTorch stores as `[outputs, inputs]`, are transposed. GPT-2's `Conv1D` already has the layout of
+//! [`Linear`](remat::nn::Linear), with queries, keys and values in one matrix as in [`Attention`](remat::nn::Attention). Both libraries
+//! rotate feature `i` of a head together with feature `i + size / 2`. A field of the configuration that would change the result, and is not
+//! supported, is an error. Tokenizers are not read here: `remat_data::Tokenizer` does that.
 
 mod config;
 mod export;
@@ -41,7 +42,7 @@ use self::family::Model;
 use crate::failure::wrong;
 use crate::{LoadOptions, SafeTensors};
 
-/// A model that Hugging Face has too: [`Gpt2`](remat::nn::Gpt2) and [`Llama`](remat::nn::Llama).
+/// A model that can be read from and written to Hugging Face's format: [`Gpt2`](remat::nn::Gpt2) and [`Llama`](remat::nn::Llama).
 ///
 /// ```no_run
 /// use remat::nn::Llama;
@@ -111,7 +112,8 @@ pub fn config_to_json<M: Pretrained>(config: &M::Config) -> String {
     serde_json::Value::Object(family::fields::<M>(config)).to_string()
 }
 
-/// Loads the model in a folder and its configuration. The weights are converted to this dtype, or keep the dtype of the files.
+/// Loads the model in a folder and its configuration. The weights are converted to `dtype`; with `None` all get the dtype that the token
+/// embedding has in the files.
 ///
 /// # Errors
 /// As [`config`]; as [`load`](crate::load) for the weights, which must be safetensors.

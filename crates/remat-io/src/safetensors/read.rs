@@ -65,9 +65,9 @@ struct Opened {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Converts floats to the dtype of the leaf of `like`, rounded to nearest. Otherwise another dtype is an error.
+    /// Whether floats are converted to the dtype of the leaf of `like`, rounded to nearest; false by default: another dtype is an error.
     pub cast_floats: bool,
-    /// Ignores tensors of the file that the tree does not have. Otherwise they are an error.
+    /// Whether tensors of the file that `like` does not have are ignored; false by default: they are an error.
     pub ignore_surplus: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct LoadOptions {
 ///
 /// The leaves of `like` give dtype, shape and device: each tensor goes to the device of its leaf. If the leaf is cut over several devices,
 /// the tensor is cut in the same way, so that no device has more than its shard. A leaf may be abstract ([`Tensor::shape_only`]), as in a
-/// model whose `init` runs in [`eval_shape`](remat::eval_shape). Then the tensors are on the host, and no other memory is needed.
+/// model whose `init` runs in [`eval_shape`](remat::eval_shape). Then the loaded tensors are on the host, and `like` takes no memory.
 ///
 /// ```
 /// use remat::{DType, Tensor, eval_shape, nn::Linear, random};
@@ -193,7 +193,7 @@ impl SafeTensors {
     /// Dtype and shape of a tensor.
     ///
     /// # Errors
-    /// If there is no tensor with this name, with a did-you-mean, or remat does not support its dtype.
+    /// If there is no tensor with this name (the error suggests a similar one), or remat does not support its dtype.
     #[track_caller]
     pub fn aval(&self, name: &str) -> Result<Aval> {
         self.find(name).map(|(_, aval, _)| aval).map_err(of_operation("SafeTensors::aval"))
