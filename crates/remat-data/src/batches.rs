@@ -22,10 +22,10 @@ pub struct Batch {
 /// The batches of a training run. The sequences of a step's batch depend only on the seed and the step, so that a resumed run sees the same
 /// batches.
 ///
-/// An epoch cuts the tokens into windows of `context`, whose targets are the same window one token later. It has every window once, in a
-/// random order that is computed, not stored. Each epoch has another order, and a batch may have windows of two epochs. The first window of
-/// an epoch begins at a random offset, one of at least `context` possible ones, so that each epoch cuts windows at other tokens. An epoch
-/// leaves out less than two windows, at the ends of the text.
+/// An epoch cuts the tokens into windows of `context` tokens, whose targets are the same window one token later. It has every window once,
+/// in a random order that is computed, not stored. Each epoch has another order, and a batch may have windows of two epochs. The first
+/// window of an epoch begins at a random offset, one of at least `context` possible ones, so that each epoch cuts windows at other tokens.
+/// An epoch leaves out fewer than `2 * context` tokens, at both ends of the text.
 ///
 /// ```
 /// use remat_data::{Batches, Tokens};
@@ -49,10 +49,10 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of shape `[batch, context]`: the number of sequences, and the tokens of each.
+    /// Batches of `batch` sequences of `context` tokens.
     ///
     /// # Errors
-    /// If one of these is 0; if there are at most `context` tokens.
+    /// If one of these is 0; if there are fewer than `context + 1` tokens.
     #[track_caller]
     pub fn new(tokens: Tokens, [batch, context]: [usize; 2], seed: u64) -> Result<Batches> {
         let loc = location();
@@ -102,11 +102,11 @@ impl Batches {
         offset + Shuffle::new(self.seed, epoch, count).at(window % count) * context
     }
 
-    /// Batches of all sequences in the order of the tokens, to test a model. The last batch may have fewer sequences; less than a sequence
-    /// at the end is left out.
+    /// Batches of all sequences in the order of the tokens, to evaluate a model. The last batch may have fewer sequences; tokens at the end
+    /// that do not fill a sequence are left out.
     ///
     /// # Errors
-    /// Each batch, if a shard cannot be read.
+    /// A batch is an error if a shard cannot be read.
     pub fn in_order(&self) -> impl Iterator<Item = Result<Batch>> + use<> {
         let (this, count) = (self.clone(), (self.tokens.len() - 1) / self.context as u64);
         (0..count).step_by(self.batch).map(move |first| {

@@ -26,7 +26,7 @@ const LOCK: &str = ".lock";
 /// Where folders have no locks, the age of the last write after which an unfinished one counts as left by a process that ended.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// A folder of tokens of texts. The shards of each text and tokenizer are in their own folder, as
+/// A cache of tokenized texts in a folder. The shards of each text and tokenizer are in a folder inside of it, as
 /// [`Corpus::in_shards`](crate::Corpus::in_shards) writes them. Several processes may use it. It has no size limit, since a run needs all
 /// tokens of its text.
 ///

@@ -30,8 +30,8 @@ const TEST: &str = "held-out";
 
 /// The tokens of a text: training tokens, and held-out tokens.
 ///
-/// The last tenth of a text file is held out; in files over 1 MiB, the last tenth of every MiB; of JSON lines and Parquet every tenth document. If the
-/// tokenizer has a token that ends documents, it follows each document, and each part of a file.
+/// Of a text file the last tenth is held out, or the last tenth of every MiB if the file is larger; of JSON and Parquet, every tenth
+/// document. If the tokenizer has a token that ends documents, it follows each document, and each part of a file.
 ///
 /// ```
 /// use remat_data::{Corpus, Source, Tokenizer};
@@ -50,11 +50,11 @@ pub struct Corpus {
     pub train: Tokens,
     /// The held-out tokens.
     pub held_out: Tokens,
-    /// The bytes of the whole text.
+    /// The number of bytes of the text, training and held-out.
     pub bytes: u64,
     /// The number of documents.
     pub documents: u64,
-    /// Sentences for the user.
+    /// Messages for the user, such as files that could not be read.
     pub notes: Vec<String>,
 }
 
@@ -93,8 +93,8 @@ impl Corpus {
         Ok(Corpus::new(source, train.into_tokens(), test.into_tokens(), counts))
     }
 
-    /// Tokenizes a text into shards, in their own folder in `cache`. Batches are read from them, so that memory does not depend on the size
-    /// of the text. A text is tokenized once, and again if one of its files has changed or a shard is damaged.
+    /// Tokenizes a text into shards (files of tokens) in a folder inside of `cache`. Batches are read from these files, so that memory does
+    /// not depend on the size of the text. A text is tokenized once, and again if one of its files has changed or a shard is damaged.
     ///
     /// ```
     /// use remat_data::{Corpus, Source, Tokenizer};
@@ -112,7 +112,7 @@ impl Corpus {
     /// ```
     ///
     /// # Errors
-    /// As [`Corpus::in_memory`]; if the folder cannot be written.
+    /// As [`Corpus::in_memory`]; if the folder cannot be written; if the source is a text in memory ([`Source::in_memory`]).
     #[track_caller]
     pub fn in_shards(source: &Source, tokenizer: &Tokenizer, cache: impl AsRef<Path>) -> Result<Corpus> {
         let (loc, cache) = (location(), TokenCache::new(cache.as_ref()));
@@ -159,11 +159,11 @@ impl Corpus {
         Corpus { train, held_out, bytes: counts.bytes, documents: counts.documents, notes }
     }
 
-    /// The same tokens, with at least one sequence of `context` tokens, and the token after it, held out: if there are fewer, the end of
-    /// the text is held out.
+    /// The same tokens, of which at least `context + 1` are training tokens and as many are held out: enough for one sequence and the token
+    /// after it. If the split has fewer of either, the last `context + 1` of all tokens are held out instead.
     ///
     /// # Errors
-    /// If there are fewer tokens than two such sequences.
+    /// If there are fewer than `2 * (context + 1)` tokens.
     #[track_caller]
     pub fn with_context(self, context: usize) -> Result<Corpus> {
         let loc = location();

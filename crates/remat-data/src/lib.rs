@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Text is read in pieces of a mebibyte, and windows of tokens are read directly from their files, so that texts may be larger than memory.
-//! Files are not memory-mapped, for the reasons in `remat-io`; reading a window costs a system call, a few microseconds of a step.
+//! Files are not memory-mapped, since another process may change them; reading a window costs a system call, a few microseconds of a step.
 //!
 //! Features: `tokenizers` for the tokenizers of Hugging Face, `image` for folders of pictures, `parquet` for Parquet files, `parquet-zstd`
 //! for Parquet files compressed with Zstandard.
@@ -20,7 +20,7 @@
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
 //! 1. `failure`, `shuffle`, `open`, `guard`: errors of files, permutations, files that may be compressed, readers of other crates
-//! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as numbers, sequences of these
+//! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as tokens, long sequences of tokens
 //! 3. [`images`](Images): labelled images and their batches
 //! 4. [`cache`](TokenCache), [`stream`](TokenStream): the folder of shards, tokens as they are made
 //! 5. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): training and held-out tokens, batches, batches made ahead

@@ -9,8 +9,8 @@ use remat::{Error, ErrorKind, Result};
 /// The operation that errors name.
 const PREFETCH: &str = "Prefetch";
 
-/// Makes the values of the next steps while the caller works on this one. The values and errors are those of the function, in the order of
-/// the steps. The thread ends when this is dropped.
+/// Computes a function of the step, such as a batch, for the next steps on another thread while the caller works on the current step.
+/// Values and errors come in the order of the steps. The thread ends when this is dropped.
 ///
 /// ```
 /// use remat_data::{Batches, Prefetch, Tokens};
@@ -32,7 +32,8 @@ pub struct Prefetch<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Makes values from a step on. At most `ahead` of them wait for the caller, besides the one that is being made.
+    /// Computes `make(first)`, `make(first + 1)`, and so on. At most `ahead` values wait for the caller, besides the one that is being
+    /// computed.
     ///
     /// # Errors
     /// If the system cannot start a thread.
@@ -63,7 +64,7 @@ impl<T: Send + 'static> Prefetch<T> {
     /// Waits for the value of the next step.
     ///
     /// # Errors
-    /// The error of the function, after which there are no more values.
+    /// The error of the function, after which there are no more values; if the function panicked.
     #[track_caller]
     pub fn next(&self) -> Result<T> {
         let value = self.values.as_ref().and_then(|values| values.recv().ok());

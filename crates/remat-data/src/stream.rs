@@ -40,13 +40,13 @@ impl TokenStream {
         TokenStream { pieces, end: tokenizer.end_of_text(), bytes: 0, loc: location() }
     }
 
-    /// The bytes of the text whose tokens were returned.
+    /// The number of bytes of the text whose tokens were returned so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Some tokens, at least one: those of a mebibyte of text or less. Errors are those of the files and of the tokenizer.
+/// Each item is the tokens of a mebibyte of text or less. Errors are those of the files and of the tokenizer.
 impl Iterator for TokenStream {
     type Item = Result<Vec<u32>>;
 

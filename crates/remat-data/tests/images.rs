@@ -164,8 +164,9 @@ fn arguments_that_are_wrong() {
         message(batches.clone().with_channels(&channels), &folder)
     };
     assert_eq!(channels(&[0.5, 0.5], &[1.0]), "there are 2 means and 1 standard deviations for 1 channels");
-    assert_eq!(channels(&[0.5], &[0.0]), "a mean of 0.5 with a standard deviation of 0 cannot be normalised");
-    assert_eq!(channels(&[f32::NAN], &[1.0]), "a mean of NaN with a standard deviation of 1 cannot be normalised");
+    let cannot = "values cannot be normalised by a mean of";
+    assert_eq!(channels(&[0.5], &[0.0]), format!("{cannot} 0.5 and a standard deviation of 0"));
+    assert_eq!(channels(&[f32::NAN], &[1.0]), format!("{cannot} NaN and a standard deviation of 1"));
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn crops_and_flips_are_those_of_the_definition() {
 fn drawn_images_can_be_learnt() {
     for shape in [[28, 28, 1], [32, 32, 3], [3, 5, 2]] {
         let [train, test] = [1, 2].map(|seed| Images::drawn(200, shape, 10, seed).unwrap());
-        assert_eq!(train.notes(), ["the images are drawn by the program: they are of no data set"]);
+        assert_eq!(train.notes(), ["the images are synthetic: they are not from a data set"]);
         assert_ne!(pixels_of(&train, 0), pixels_of(&test, 0));
         let size: usize = shape.iter().product();
         let mut means = vec![vec![0.0; size]; 10];

@@ -71,7 +71,8 @@ impl ImageBatches {
         Ok(ImageBatches { images, batch, seed, values, padding: 0, flips: false })
     }
 
-    /// With values normalised by each channel's mean and standard deviation. Use those of the training images for test images too.
+    /// With the mean of its channel subtracted from each value, which is then divided by the standard deviation. Use those of the training
+    /// images for test images too.
     ///
     /// # Errors
     /// If the number of channels differs, a mean is not finite, or a deviation is not positive.
@@ -86,7 +87,8 @@ impl ImageBatches {
         }
         for (values, (&mean, &deviation)) in self.values.iter_mut().zip(of.mean.iter().zip(&of.deviation)) {
             if !mean.is_finite() || !deviation.is_finite() || deviation <= 0.0 {
-                let message = format!("a mean of {mean} with a standard deviation of {deviation} cannot be normalised");
+                let message =
+                    format!("values cannot be normalised by a mean of {mean} and a standard deviation of {deviation}");
                 return Err(invalid(BATCHES, message).at(loc));
             }
             *values = std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / deviation);
@@ -124,7 +126,7 @@ impl ImageBatches {
         Ok(self.tensors(self.floats(pixels), labels))
     }
 
-    /// The same images as bytes, not normalised: a quarter of the memory, for models that normalise them.
+    /// The same images as u8, not normalised: a quarter of the memory, for models that normalise them.
     ///
     /// # Errors
     /// As [`ImageBatches::get`].
@@ -135,10 +137,10 @@ impl ImageBatches {
         Ok(self.tensors(pixels, labels))
     }
 
-    /// Batches of all images in order, as f32, neither cropped nor flipped, to test a model. The last batch may have fewer images.
+    /// Batches of all images in order, as f32, neither cropped nor flipped, to evaluate a model. The last batch may have fewer images.
     ///
     /// # Errors
-    /// Each batch as [`ImageBatches::get`].
+    /// A batch is an error as in [`ImageBatches::get`].
     pub fn in_order(&self) -> impl Iterator<Item = Result<ImageBatch>> + use<> {
         let (this, count) = (self.clone(), self.images.len());
         (0..count).step_by(self.batch).map(move |first| {

@@ -42,7 +42,7 @@ pub(super) fn images(count: usize, shape: [usize; 3], classes: usize, seed: u64)
             }
         }
     }
-    let notes = vec!["the images are drawn by the program: they are of no data set".to_string()];
+    let notes = vec!["the images are synthetic: they are not from a data set".to_string()];
     let (pixels, names) = (Pixels::Memory(pixels), Vec::new());
     Ok(Images::of(Inner { pixels, labels, shape, classes, names, notes }))
 }

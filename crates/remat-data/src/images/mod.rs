@@ -77,13 +77,13 @@ enum Pixels {
 pub struct Channels {
     /// The means.
     pub mean: Vec<f32>,
-    /// The standard deviations, of the population; 1 for a constant channel.
+    /// The population standard deviations; 1 for a constant channel.
     pub deviation: Vec<f32>,
 }
 
 impl Channels {
-    /// The statistics of ImageNet's photographs, for red, green and blue. Models trained on ImageNet expect them. They are a good estimate
-    /// for other photographs, all of which would have to be decoded for exact values.
+    /// The usual means and standard deviations of ImageNet, for red, green and blue. Models trained on ImageNet expect them. They are a
+    /// good estimate for other photographs; for exact values [`Images::channels`] decodes all of these.
     ///
     /// ```
     /// assert_eq!(remat_data::Channels::imagenet().mean, [0.485, 0.456, 0.406]);
@@ -94,8 +94,8 @@ impl Channels {
 }
 
 impl Images {
-    /// Makes images from their bytes, with a height, width and number of channels: image by image, row by row and pixel by pixel. Each has
-    /// a label below `classes`.
+    /// Images from their bytes: image by image, row by row, and pixel by pixel with its channels. `shape` is the height, width and number
+    /// of channels of an image. There is a label below `classes` for each image.
     ///
     /// # Errors
     /// If a size is 0; if the number of bytes does not fit the labels and the shape; if a label is not below `classes`.
@@ -145,12 +145,13 @@ impl Images {
         open().map_err(|error| error.at(loc))
     }
 
-    /// Reads the images of a file in the IDX format (that of MNIST), `[images, height, width]` or `[images, height, width, channels]`, with
-    /// the labels of another file, which are below `classes`. Files whose names end with `.gz` or `.zst` are decompressed.
+    /// Reads the images of a file in the IDX format (that of MNIST), an array of bytes `[images, height, width]` or `[images, height,
+    /// width, channels]`, with the labels of another file, bytes `[images]` below `classes`. Files whose names end with `.gz` or `.zst` are
+    /// decompressed.
     ///
     /// # Errors
-    /// If a file cannot be read, is damaged, or has other content; if the numbers of images and labels differ, or a label is not below
-    /// `classes`.
+    /// If a file cannot be read, is damaged, or has an array of another dtype or rank; if the numbers of images and labels differ, or a
+    /// label is not below `classes`.
     #[track_caller]
     pub fn idx(images: impl AsRef<Path>, labels: impl AsRef<Path>, classes: usize) -> Result<Images> {
         let loc = location();
@@ -191,12 +192,13 @@ impl Images {
         folder::open(folder.as_ref(), as_images).map_err(|error| error.at(loc))
     }
 
-    /// Synthetic images, for use without files. All images of a class have the same pattern, at different positions and with noise.
+    /// `count` synthetic images of a height, width and number of channels, for use without files. All images of a class have the same
+    /// pattern, at different positions and with noise.
     /// Patterns do not depend on the seed, so that images of one seed can test a model trained on those of another. [`Images::notes`] says
     /// that they are synthetic.
     ///
     /// # Errors
-    /// If a size, or the number of images or classes, is 0.
+    /// If a size, or the number of images or classes, is 0, or there is no memory for the images.
     #[track_caller]
     pub fn drawn(count: usize, shape: [usize; 3], classes: usize, seed: u64) -> Result<Images> {
         let loc = location();
@@ -278,12 +280,13 @@ impl Images {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// Messages for the user.
+    /// Messages for the user: which files were left out, and whether the images are synthetic.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
 
-    /// Mean and standard deviation of each channel, to normalise these images and the test images. This decodes all picture files.
+    /// Mean and standard deviation of each channel over all images, with which to normalise these images and the test images. This decodes
+    /// all picture files.
     ///
     /// # Errors
     /// If a picture cannot be read or decoded.

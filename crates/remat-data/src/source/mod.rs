@@ -88,7 +88,7 @@ impl Source {
     /// Opens the text of a file, or of the files in a folder. `column` is the column of JSON and Parquet; `None` means [`TEXT_COLUMN`].
     ///
     /// # Errors
-    /// If there is no such file or folder, it cannot be read, or the folder has no such file; if a column of plain text is requested.
+    /// If there is no such file or folder, it cannot be read, or the folder has no file of text; if `column` is given for plain text.
     /// Damaged files are detected when they are read.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>, column: Option<&str>) -> Result<Source> {
@@ -98,7 +98,7 @@ impl Source {
         source.and_then(|source| source.ok_or_else(nothing)).map_err(|error| error.at(loc))
     }
 
-    /// As [`Source::open`] without a column; `None` for a folder without text in which everything could be read.
+    /// As [`Source::open`] without a column; `None` for a folder without text, if everything in it could be read.
     ///
     /// ```
     /// let folder = tempfile::tempdir()?;
@@ -107,7 +107,7 @@ impl Source {
     /// ```
     ///
     /// # Errors
-    /// As [`Source::open`], except for that.
+    /// As [`Source::open`], except for a folder without text.
     #[track_caller]
     pub fn find(path: impl AsRef<Path>) -> Result<Option<Source>> {
         let loc = location();
@@ -146,7 +146,7 @@ impl Source {
         Ok(Some(Source { path: path.to_path_buf(), files, column, notes, tables, is_folder, text: None }))
     }
 
-    /// A text in memory, as one document, with a description for the user.
+    /// A text in memory, as one document. The description stands for the path in messages to the user.
     ///
     /// ```
     /// let source = remat_data::Source::in_memory("a poem", "roses are red");
@@ -166,7 +166,7 @@ impl Source {
         }
     }
 
-    /// The path that was opened.
+    /// The path that was opened; for a text in memory its description.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -208,7 +208,7 @@ impl Source {
         if self.is_folder { format!("{} of {path}", counted(self.files.len(), "file")) } else { path.to_string() }
     }
 
-    /// The total size of its files on the disk.
+    /// The total size of its files on the disk, or of a text in memory, in bytes.
     ///
     /// # Errors
     /// If a file no longer exists.

@@ -49,7 +49,7 @@ enum Kind {
 }
 
 impl Tokenizer {
-    /// Each byte is a token; documents follow one another without a mark.
+    /// Each byte is a token; no token separates documents.
     pub fn bytes() -> Tokenizer {
         Tokenizer { kind: Kind::Bytes, end: None, fingerprint: XxHash3_64::oneshot(b"bytes") }
     }
@@ -126,7 +126,7 @@ impl Tokenizer {
         }
     }
 
-    /// The number of tokens; each token is below it.
+    /// The size of the vocabulary; each token is below it.
     pub fn vocabulary(&self) -> usize {
         match &self.kind {
             Kind::Bytes => BYTES as usize + usize::from(self.end.is_some()),
@@ -155,8 +155,9 @@ impl Tokenizer {
         self.fingerprint
     }
 
-    /// The tokens of a text in UTF-8. Bytes that are not UTF-8 are ordinary tokens of the byte-level tokenizer; for other tokenizers they
-    /// are U+FFFD, the replacement character. The text of a special token becomes that token, except in bytes.
+    /// The tokens of a text in UTF-8. Bytes that are not UTF-8 are ordinary tokens of a tokenizer of bytes; for other tokenizers they are
+    /// U+FFFD, the replacement character. The text of a special token, such as `<|endoftext|>`, becomes that token, except with a tokenizer
+    /// of bytes.
     ///
     /// # Errors
     /// If the tokenizer has no token for a part of the text.

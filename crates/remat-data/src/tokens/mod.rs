@@ -20,7 +20,7 @@ pub(crate) use write::{ToFiles, ToMemory, Writer};
 /// The operation that errors name.
 const TOKENS: &str = "Tokens";
 
-/// A sequence of tokens: in memory, or in shards, files of which parts are read on request. Cloning is cheap.
+/// A sequence of tokens: in memory, or in shards, which are files that are read in parts on request. Cloning is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Arc<Inner>);
 
@@ -60,7 +60,7 @@ fn width_of(vocabulary: usize) -> usize {
 }
 
 impl Tokens {
-    /// These tokens, in memory, all below the size of the vocabulary.
+    /// These tokens, in memory. All must be below `vocabulary`.
     ///
     /// ```
     /// use remat_data::Tokens;
@@ -108,10 +108,10 @@ impl Tokens {
         hasher.finish()
     }
 
-    /// The tokens from an index on, as models take them.
+    /// `count` tokens from index `start` on, as the i32 that models take.
     ///
     /// # Errors
-    /// If there are fewer; if a file cannot be read, or has a token outside of the vocabulary.
+    /// If the sequence ends before; if a file cannot be read, or has a token outside of the vocabulary.
     #[track_caller]
     pub fn read(&self, start: u64, count: usize) -> Result<Vec<i32>> {
         let loc = remat::layer::location();
