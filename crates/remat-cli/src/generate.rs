@@ -36,7 +36,7 @@ pub(crate) struct Generate {
     length: usize,
     #[command(flatten)]
     choice: Choice,
-    /// Seed of the draws: the same seed writes the same text
+    /// Seed of sampling: the same seed writes the same text
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
 }

@@ -67,16 +67,17 @@ enum Command {
     Export(export::Args),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
-    /// Measure the training of a configuration.
+    /// Measure training steps under each policy, or matrix products, on this machine.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Report the memory and the least time of a training step under each policy on an accelerator you do not have: compiled for it, not run.
+    /// Report the memory and a lower bound of the time of a training step under each policy on an accelerator you do not have: the step is
+    /// compiled for it, not run.
     #[command(
         after_help = "Exit codes: 0 for a table with an answer, also if nothing fits; 1 for an error, and if no row has an answer; 2 for \
                             invalid arguments; 130 and 143 after Ctrl-C and SIGTERM, with the rows that were done."
     )]
     Fit(fit::Args),
-    /// Plan a graph for budgets of memory: what runs when, what is computed again, and where each result lies.
+    /// Plan a graph of steps for memory budgets: when each step runs, which are computed again, and where each result is in memory.
     #[command(after_help = plan::HELP)]
     Plan(plan::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
@@ -97,8 +98,8 @@ enum Command {
     LaunchGuard,
 }
 
-/// The stack of a command, in bytes, whatever the limit of the first thread, which has a mebibyte on some systems: a training step is traced
-/// with functions inside functions.
+/// The stack of a command, in bytes, whatever the limit of the first thread, which has a mebibyte on some systems: a training step is
+/// traced with functions inside functions.
 const STACK: usize = 16 << 20;
 
 fn main() -> ExitCode {

@@ -61,13 +61,13 @@ pub(crate) struct Config {
     /// The linear maps that get adapters: path patterns, separated by commas
     #[arg(long, value_name = "PATTERNS", default_value = "**.attn.*")]
     pub(crate) lora_maps: String,
-    /// The product of the adapter matrices is multiplied by this number over the rank
+    /// Alpha of the adapters: the product of the adapter matrices is multiplied by alpha / rank
     #[arg(long, value_name = "ALPHA", default_value_t = 16.0, value_parser = magnitude)]
     pub(crate) lora_alpha: f64,
     /// Sequences per batch
     #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
-    /// Batches per training step, whose gradients are summed before the update
+    /// Batches per training step: their gradients are averaged before the update
     #[arg(long, value_name = "BATCHES", default_value_t = 1, value_parser = up_to(1 << 16))]
     pub(crate) accumulate: usize,
     /// The most memory that the process may take, such as 6GiB; training starts only if it fits [default: the memory of the machine]
@@ -79,16 +79,17 @@ pub(crate) struct Config {
     /// Peak learning rate, after a linear warmup and before a cosine decay to a tenth
     #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
-    /// adamw, adafactor (less state), adam8bit (a quarter of the state), lion (half of it), sgd (with momentum), muon
+    /// The optimizer: adamw, adafactor (less state than adamw), adam8bit (a quarter of it), lion (half of it), sgd (with momentum; half of
+    /// it), muon (for matrices; adamw for the rest)
     #[arg(long, value_name = "NAME", default_value = "adamw")]
     pub(crate) optimizer: OptimizerName,
-    /// Weight decay of matrices, multiplied by the learning rate; adafactor and sgd have none [default: 0.1]
+    /// Weight decay of matrices, multiplied by the learning rate; not for adafactor and sgd [default: 0.1]
     #[arg(long, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
     /// Clip gradients to this global norm, 0 for no limit; it needs all gradients in memory at once
     #[arg(long, default_value_t = 1.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_norm: f64,
-    /// Clip elements of gradients to this magnitude, 0 for no limit
+    /// Clip each element of the gradients to this magnitude, 0 for no limit
     #[arg(long, default_value_t = 0.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_value: f64,
     /// Seed of weights, batches and samples: the same seed gives the same run
@@ -106,7 +107,7 @@ pub(crate) struct Config {
     /// Steps between evaluations of the held-out loss, 0 for only before and after training
     #[arg(long, value_name = "STEPS", default_value_t = 500)]
     pub(crate) eval_every: u32,
-    /// Steps between text samples, 0 for only at the end
+    /// Steps between text samples, 0 for a sample only at the end
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub(crate) sample_every: u32,
     /// Tokens in a text sample, 0 for none

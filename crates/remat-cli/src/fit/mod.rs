@@ -47,7 +47,8 @@ const POLICIES: [&str; 6] =
 /// Arguments of `remat fit`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a Hugging Face model (GPT-2, Llama, Mistral, Qwen2)
+    /// The model: gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a Hugging Face
+    /// model (GPT-2, Llama, Mistral, Qwen2)
     #[arg(long, default_value = "gpt2")]
     model: String,
     /// Target chips: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of one kind as in tpu-v5e:2x4 or h100:8; cpu (this
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     /// Tokens per sequence
     #[arg(long, default_value_t = 1024, value_parser = up_to(1 << 24))]
     context: usize,
-    /// How a step uses the gradient
+    /// The optimizer of the step
     #[arg(long, value_enum, default_value = "adamw")]
     optimizer: Optimizer,
     /// Dtype of activations and products: bf16, f16 or f32
@@ -74,10 +75,11 @@ pub(crate) struct Args {
     /// Dtype of the weights, converted where they are used: f32 beside bf16 is what training usually takes [default: that of --dtype]
     #[arg(long, value_parser = dtype)]
     parameters: Option<DType>,
-    /// Effort of the compiler
+    /// The effort of the compiler
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
-    /// Search for the largest batch that fits under each policy, mostly with 2 or 3 more batches each, and at most 8
+    /// Search for the largest batch that fits under each policy; this compiles mostly 2 or 3 more batch sizes for each policy, and at most
+    /// 8
     #[arg(long)]
     largest_batch: bool,
     /// Time limit of one compilation in seconds; time spent waiting for a processor does not count, up to four times the limit
@@ -97,10 +99,10 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Level {
-    /// XLA's level O0, in a fraction of the time; programs that nearly fit, and the best policy of each target, are compiled again at full
-    /// effort
+    /// XLA's optimization level O0, which takes a fraction of the time; programs that nearly fit, and the best policy of each target, are
+    /// compiled again at full effort
     Fast,
-    /// The effort of programs that will run
+    /// The effort that XLA takes for programs that will run
     Full,
 }
 

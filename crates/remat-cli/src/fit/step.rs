@@ -18,11 +18,11 @@ use super::decoder::{Batch, Decoder};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Optimizer {
-    /// No update: the gradient is a result of the step
+    /// No optimizer: the step returns the gradient
     None,
-    /// Gradient descent without a state
+    /// Gradient descent without momentum, which keeps no state
     Sgd,
-    /// AdamW with two moments per parameter
+    /// AdamW, which keeps two moments per parameter
     Adamw,
 }
 
@@ -61,7 +61,8 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The bytes that the optimizer reads and writes on one chip: parameters and its state, and the gradient, of the dtype of the parameters.
+    /// The bytes that the optimizer reads and writes on one chip: parameters and its state, and the gradient, of the dtype of the
+    /// parameters.
     pub(crate) fn update_bytes(&self, parts: &Parts) -> u64 {
         match self.optimizer {
             Optimizer::None => 0,

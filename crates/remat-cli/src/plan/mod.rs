@@ -51,18 +51,18 @@ pub(crate) struct Args {
     /// Print a line of JSON for each graph and budget: the order with recomputed steps, offsets, peak, time and its lower bound
     #[arg(long)]
     json: bool,
-    /// Choose the order of the nodes too, rather than that of their numbers; steps and buffers are always reordered
+    /// Also reorder the nodes of a graph of nodes, which otherwise run in the order of their numbers; graphs of steps are always reordered
     #[arg(long)]
     reorder: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Effort {
-    /// A fifth of a second for some hundred steps
+    /// About a fifth of a second for a graph of some hundred steps
     Quick,
-    /// A second or two
+    /// A second or two for such a graph
     Good,
-    /// Some ten seconds
+    /// About ten seconds for such a graph
     Best,
 }
 

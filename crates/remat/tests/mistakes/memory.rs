@@ -6,7 +6,9 @@ use std::process::Command;
 use remat::ir::Reference;
 use remat::report::{LiveKind, LiveValue, MemoryReport};
 use remat::tree::Output;
-use remat::{Cpu, DType, Device, JitOptions, OverLimit, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop};
+use remat::{
+    Cpu, DType, Device, JitOptions, OverLimit, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop,
+};
 
 #[derive(Clone, Tree)]
 struct Model {
