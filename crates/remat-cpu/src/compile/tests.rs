@@ -268,7 +268,7 @@ fn one_program_has_loops_in_blocks_and_joined_loops() {
     let jaxpr: Jaxpr = of_images(&text, "f32", [2, 64, 37, 37]).parse().unwrap_or_else(|e| panic!("{e}"));
     let threads = Threads::new(2).expect("two threads");
     let text =
-        plan_with(&jaxpr, Caller::User, &threads, |planned, _| planned.text(&threads, 0)).expect("it is planned");
+        plan_with(&jaxpr, Caller::User, &threads, None, |planned, _| planned.text(&threads, 0)).expect("it is planned");
     assert_eq!([text.matches("blocks[").count(), text.matches(" = exp arg0").count()], [1, 1], "{text}");
 }
 
@@ -308,7 +308,7 @@ fn only_the_joins_that_need_memory_are_dropped() {
         let text = text.replace("MAXIMA", "cummax[axis=0 reverse=False]").replace("ARRAY", "f32[64,512]");
         let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
         let threads = Threads::new(2).expect("two threads");
-        let text = plan_with(&jaxpr, Caller::User, &threads, |planned, _| planned.text(&threads, 0));
+        let text = plan_with(&jaxpr, Caller::User, &threads, None, |planned, _| planned.text(&threads, 0));
         text.expect("it is planned").matches("loop[").count()
     };
     assert_eq!(loops(OF_TEMPORARIES, "u4, u5"), 2);

@@ -4,8 +4,8 @@ use remat::memory::Change;
 use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 use remat::optim::{AdamW, Moments, Optimizer};
 use remat::{
-    DType, ErrorKind, JitOptions, Policy, Result, Tensor, checkpoint_layers, eval_shape, jit, jit_with, memory, random,
-    tree, value_and_grad,
+    DType, ErrorKind, JitOptions, OverLimit, Policy, Result, Tensor, checkpoint_layers, eval_shape, jit, jit_with,
+    memory, random, tree, value_and_grad,
 };
 
 pub(crate) fn main() -> Result<()> {
@@ -58,8 +58,8 @@ pub(crate) fn main() -> Result<()> {
 
     println!("== limit");
     // ANCHOR: limit
-    let limited = JitOptions { memory_limit: Some(16 << 20), ..JitOptions::default() };
-    let refused = jit_with(&limited, train).memory(&(model.clone(), state.clone())).expect_err("it needs more");
+    let strict = JitOptions { memory_limit: Some(16 << 20), over_limit: OverLimit::Refuse, ..JitOptions::default() };
+    let refused = jit_with(&strict, train).memory(&(model.clone(), state.clone())).expect_err("it needs more");
     println!("{refused}");
     // ANCHOR_END: limit
     assert_eq!(refused.kind(), ErrorKind::Memory);
