@@ -11,7 +11,7 @@ use remat_ir::{Error, ErrorKind, Result, parse_bytes};
 /// let loss = |x: &Tensor| (0..10).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum(..);
 /// let options = JitOptions { memory_limit: Some(150_000), over_limit: OverLimit::Refuse, ..JitOptions::default() };
 /// let error = jit_with(&options, grad(loss)).call(Tensor::ones([64, 64], DType::F32)).unwrap_err();
-/// assert!(error.message().contains("and the limit is 150000 bytes"), "{error}");
+/// assert!(error.message().contains("(150000 B)"), "{error}");
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
