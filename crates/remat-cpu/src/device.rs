@@ -159,22 +159,23 @@ impl Device for Cpu {
 pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
-    /// The steps and the buffers of a compiled program, with their bytes, and their times by the cost model.
+    /// The steps and the buffers of a compiled program, with their bytes, and their times by the cost model; and the bytes that a run needs.
     ///
     /// ```
     /// use remat_cpu::Cpu;
     /// use remat_ir::CompileOptions;
     /// let program = "{ lambda ; a:f32[64]. let b:f32[64] = exp a; c:f32[64] = sort[dimension=0 is_stable=True num_keys=1] b in (c,) }";
-    /// let graph = Cpu::default().graph(&program.parse()?, &CompileOptions::default())?;
-    /// assert_eq!(graph.steps.len(), 2);
+    /// let (graph, memory) = Cpu::default().graph(&program.parse()?, &CompileOptions::default())?;
+    /// assert_eq!((graph.steps.len(), memory.arguments), (2, 256));
     /// # Ok::<(), remat_ir::Error>(())
     /// ```
     ///
     /// # Errors
     /// If an operation cannot be run.
-    pub fn graph(&self, jaxpr: &Jaxpr, options: &CompileOptions) -> Result<Graph> {
+    pub fn graph(&self, jaxpr: &Jaxpr, options: &CompileOptions) -> Result<(Graph, MemoryStats)> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
-        graph(jaxpr, &threads, Limit::of(options).as_ref())
+        let (graph, programs) = graph(jaxpr, &threads, Limit::of(options).as_ref())?;
+        Ok((graph, programs.memory()))
     }
 
     /// Compiles a program. Its errors start with this name.
@@ -230,12 +231,7 @@ impl Executable for CpuExecutable {
     }
 
     fn memory(&self) -> MemoryStats {
-        let program = self.programs.for_donated(|_| false);
-        let (arguments, outputs) = (program.arguments(), program.own_outputs(|_| false));
-        let overhead = program.overhead(|_| false);
-        let peak = program.peak(|_| false);
-        let donated_peak = self.programs.for_donated(|_| true).peak(|_| true);
-        MemoryStats { arguments, outputs, temporaries: program.arena, overhead, peak, donated_peak }
+        self.programs.memory()
     }
 
     fn memory_report(&self) -> MemoryReport {

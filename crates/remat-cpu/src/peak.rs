@@ -1,7 +1,7 @@
 //! The memory of a run, depending on the arguments that the caller donates.
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{Array, Aval, LiveKind, LiveValue};
+use remat_ir::{Array, Aval, LiveKind, LiveValue, MemoryStats};
 
 use crate::arena::Arena;
 use crate::ids::{ArgId, OutId};
@@ -22,6 +22,15 @@ impl Programs {
             Some(donating) if donating.peak(&is_donated) < self.keeping.peak(&is_donated) => donating,
             _ => &self.keeping,
         }
+    }
+
+    /// The bytes that a run needs.
+    pub(crate) fn memory(&self) -> MemoryStats {
+        let program = self.for_donated(|_| false);
+        let (arguments, outputs) = (program.arguments(), program.own_outputs(|_| false));
+        let (overhead, peak) = (program.overhead(|_| false), program.peak(|_| false));
+        let donated_peak = self.for_donated(|_| true).peak(|_| true);
+        MemoryStats { arguments, outputs, temporaries: program.arena, overhead, peak, donated_peak }
     }
 }
 

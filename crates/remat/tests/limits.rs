@@ -78,7 +78,7 @@ fn sweep(what: &str, percents: &[usize], dtype: DType, f: impl Fn(&Layers) -> Re
         let expected = bits(&free.call(layers(dtype)).unwrap_or_else(|e| panic!("{what}: {e}")));
         for &percent in percents {
             let limit = memory.donated_peak - memory.temporaries + memory.temporaries / 100 * percent;
-            // The order of sums depends on no number of threads, and a plan only where scratch memory does.
+            // Results do not depend on the number of threads, and a plan only through scratch memory.
             if threads > 1 && percent != 80 {
                 continue;
             }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use remat::{Cpu, DType};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
-use remat_ir::{CompileOptions, Device, Jaxpr, MemoryStats};
+use remat_ir::{CompileOptions, Jaxpr, MemoryStats};
 use remat_plan::{Graph, StepId, bound, schedule};
 use serde::Serialize;
 
@@ -116,14 +116,15 @@ impl Model {
 struct Unlimited {
     memory: MemoryStats,
     graph: Graph,
+    order: Vec<StepId>,
     /// In picoseconds, by the cost model.
     time: u64,
 }
 
 impl Unlimited {
     fn new(jaxpr: &Arc<Jaxpr>) -> Result<Unlimited> {
-        let graph = Cpu::default().graph(jaxpr, &CompileOptions::default())?;
-        Ok(Unlimited { memory: Cpu::default().compile(jaxpr)?.memory(), time: time(&graph), graph })
+        let (graph, memory) = Cpu::default().graph(jaxpr, &CompileOptions::default())?;
+        Ok(Unlimited { memory, order: schedule(&graph), time: time(&graph), graph })
     }
 }
 
@@ -138,11 +139,9 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
     let limit = donated_peak - temporaries + budget;
     let options = CompileOptions { memory_limit: Some(limit), ..CompileOptions::default() };
     let started = Instant::now();
-    let memory = Cpu::default().compile_with(jaxpr, &options)?.memory();
+    let (graph, memory) = Cpu::default().graph(jaxpr, &options)?;
     let plan_s = started.elapsed().as_secs_f64();
-    let graph = Cpu::default().graph(jaxpr, &options)?;
     let fits = memory.donated_peak <= limit;
-    let order: Vec<StepId> = schedule(&free.graph);
     Ok(Record {
         framework: concat!("remat ", env!("CARGO_PKG_VERSION")),
         model,
@@ -153,7 +152,7 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
         temporaries: memory.temporaries,
         fits,
         overhead: time(&graph) as f64 / free.time as f64 - 1.0,
-        bound: bound(&free.graph, &order, budget) as f64 / free.time as f64,
+        bound: bound(&free.graph, &free.order, budget) as f64 / free.time as f64,
         plan_s,
     })
 }

@@ -51,10 +51,14 @@ impl Limit {
     }
 }
 
-/// Steps in which some run again, with the bytes that a call needs and the time of a run, in picoseconds by the cost model.
+/// Steps in which some run again.
 struct Repeated {
     steps: Steps,
+    /// The bytes of temporaries by the plan.
+    planned: usize,
+    /// The bytes that a call needs.
     peak: usize,
+    /// The time of a run, in picoseconds by the cost model.
     time: u64,
 }
 
@@ -95,13 +99,11 @@ pub(super) fn repeated(
     // A first plan of each form tells which one to go on with.
     let mut first = Vec::new();
     for planner in &planners {
-        if let Some(plan) = planner.plan(planner.goal)? {
-            first.push((planner.repeated(&plan)?.time, planner, plan));
-        }
+        first.extend(planner.plan(planner.goal)?.map(|repeated| (planner, repeated)));
     }
-    first.sort_by_key(|(time, ..)| *time);
-    for (_, planner, plan) in first {
-        if let Some(repeated) = planner.fastest(plan)? {
+    first.sort_by_key(|(_, repeated)| repeated.time);
+    for (planner, repeated) in first {
+        if let Some(repeated) = planner.fastest(repeated)? {
             return Ok(Some(repeated.steps));
         }
     }
@@ -138,20 +140,20 @@ impl<'a> Planner<'a> {
         Ok(Planner { limit, jaxpr, steps, threads, controls, parts, order, graph, peak, goal })
     }
 
-    /// The fastest steps that are found for the limit, from a first plan on.
-    fn fastest(&self, first: Rematerialized) -> Result<Option<Repeated>> {
+    /// The fastest steps that are found for the limit, from those of a first plan on.
+    fn fastest(&self, first: Repeated) -> Result<Option<Repeated>> {
         let (mut goal, limit) = (self.goal, self.limit.bytes);
         let (mut next, mut best): (_, Option<Repeated>) = (Some(first), None);
         // The least goal whose plan needs too much.
         let mut too_much = usize::MAX;
-        for _ in 0..PLANS {
-            let Some(plan) = next else { break };
-            let repeated = self.repeated(&plan)?;
+        let mut plans = 0;
+        while let Some(repeated) = next {
+            plans += 1;
             match limit.checked_sub(repeated.peak) {
                 None if best.is_some() => break,
                 None => {
                     too_much = too_much.min(goal);
-                    goal = goal.min(plan.judged.peak).saturating_sub(repeated.peak - limit);
+                    goal = goal.min(repeated.planned).saturating_sub(repeated.peak - limit);
                 }
                 Some(room) => {
                     let is_best = best.as_ref().is_none_or(|best| repeated.time < best.time);
@@ -164,15 +166,15 @@ impl<'a> Planner<'a> {
                     goal += room;
                 }
             }
-            next = self.plan(goal)?;
+            next = if plans < PLANS { self.plan(goal)? } else { None };
         }
         Ok(best)
     }
 
-    /// A plan with this many bytes of temporaries at most, if one is found.
-    fn plan(&self, goal: usize) -> Result<Option<Rematerialized>> {
+    /// The steps of a plan with this many bytes of temporaries at most, if one is found.
+    fn plan(&self, goal: usize) -> Result<Option<Repeated>> {
         match rematerialize(&self.graph, &self.order, goal, Effort::GOOD) {
-            Ok(plan) => Ok(Some(plan)),
+            Ok(plan) => self.repeated(&plan).map(Some),
             Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
             Err(error) => Err(error),
         }
@@ -186,7 +188,7 @@ impl<'a> Planner<'a> {
         let planned = Planned::new(&steps, Caller::User, self.threads, self.controls)?;
         let peak = self.limit.peak(&planned.programs(self.jaxpr)?);
         let time = planned.kernels.graph().steps.iter().map(|step| step.cost).fold(0, u64::saturating_add);
-        Ok(Repeated { steps, peak, time })
+        Ok(Repeated { steps, planned: plan.judged.peak, peak, time })
     }
 }
 

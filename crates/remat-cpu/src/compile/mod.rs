@@ -276,10 +276,10 @@ pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: 
     plan_with(jaxpr, caller, threads, None, |planned, _| planned.text(threads, indent))
 }
 
-/// The steps that [`compile`] makes of a program, and their buffers.
+/// The steps that [`compile`] makes of a program, their buffers, and the program.
 ///
 /// # Errors
 /// As [`compile`].
-pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<Graph> {
-    plan_with(jaxpr, Caller::User, threads, limit, |planned, _| Ok(planned.kernels.graph()))
+pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<(Graph, Programs)> {
+    plan_with(jaxpr, Caller::User, threads, limit, |planned, programs| Ok((planned.kernels.graph(), programs)))
 }

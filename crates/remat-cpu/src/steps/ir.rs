@@ -287,6 +287,15 @@ impl Steps {
         Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps }
     }
 
+    /// A new variable, with a buffer of its own, of the aval and the name of another.
+    pub(super) fn var_like(&mut self, like: Var) -> Var {
+        let aval = self.jaxpr.avals[like].clone();
+        let var = self.jaxpr.avals.push(aval.clone());
+        self.names.push(self.names[like].clone());
+        self.values.push(Value::View { base: var, layout: Layout::from(&aval) });
+        var
+    }
+
     /// The value of an atom.
     pub(crate) fn value(&self, atom: Atom) -> Value {
         match atom {

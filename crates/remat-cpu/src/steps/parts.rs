@@ -7,7 +7,7 @@
 use remat_ir::Var;
 use remat_kernels::Extent;
 
-use super::ir::{FusedLoop, Step, Steps, Value};
+use super::ir::{FusedLoop, Step, Steps};
 
 /// What a step of a plan is: a step of the program, or one result of a loop.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,20 +43,13 @@ impl Steps {
 impl FusedLoop {
     /// The loop that computes these results of this one, and reads the others.
     pub(super) fn part(&self, outs: &[Var]) -> FusedLoop {
-        let mut needed = outs.to_vec();
-        let mut members = Vec::new();
-        for member in
-            self.members.iter().rev().filter(|member| !self.outs.contains(&member.out) || outs.contains(&member.out))
-        {
-            if needed.contains(&member.out) {
-                needed.extend(member.operands.iter().filter_map(Value::base));
-                members.push(member.clone());
-            }
+        let mut part = self.clone();
+        part.members.retain(|member| !self.outs.contains(&member.out) || outs.contains(&member.out));
+        part.outs.retain(|out| outs.contains(out));
+        part.prune();
+        if part.members.iter().all(|member| member.extent == Extent::Full) {
+            (part.rows, part.columns) = (self.size(), None);
         }
-        members.reverse();
-        let has_rows = members.iter().any(|member| member.extent == Extent::Row);
-        let (rows, columns) = if has_rows { (self.rows, self.columns) } else { (self.size(), None) };
-        let outs = self.outs.iter().copied().filter(|out| outs.contains(out)).collect();
-        FusedLoop { members, rows, columns, reduction: self.reduction.clone(), outs }
+        part
     }
 }

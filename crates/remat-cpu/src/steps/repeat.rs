@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use remat_ir::{Result, Var, VarMap};
-use remat_kernels::Layout;
 
 use super::check::check;
 use super::ir::{Step, Steps, Value};
@@ -89,10 +88,7 @@ impl Repetition {
 
     /// A further copy of a variable.
     fn copy(&mut self, of: Var) -> Var {
-        let aval = self.steps.jaxpr.avals[of].clone();
-        let var = self.steps.jaxpr.avals.push(aval.clone());
-        self.steps.names.push(self.steps.names[of].clone());
-        self.steps.values.push(Value::View { base: var, layout: Layout::from(&aval) });
+        let var = self.steps.var_like(of);
         self.newest.push(var);
         self.is_written.push(true);
         self.is_returned.push(false);

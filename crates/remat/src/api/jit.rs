@@ -431,7 +431,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         // An argument that is donated once is usually donated again. If it is not, a program with a limit may have to be another one, and
         // that one replaces the first, which keeps its memory between calls.
         let donated = match found.map(|at| &all[at]) {
-            Some(compiled) if !compiled.has_limit() => return Ok(compiled.clone()),
+            Some(compiled) if !compiled.counts_on_donation() => return Ok(compiled.clone()),
             Some(compiled) => {
                 let donated = donated();
                 if compiled.fits(&donated) {
@@ -441,10 +441,10 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             }
             None => donated(),
         };
+        let compiled = Arc::new(self.traced(entry).lower()?.compile_on(&device, donated)?);
         if let Some(at) = found {
             all.swap_remove(at);
         }
-        let compiled = Arc::new(self.traced(entry).lower()?.compile_on(&device, donated)?);
         all.push(compiled.clone());
         Ok(compiled)
     }

@@ -225,7 +225,10 @@ impl Lowered {
         let captured = self.captured.iter().enumerate().map(place).collect::<Result<Vec<Tensor>>>();
         let captured = captured.map_err(|error| error.at(loc))?;
         let (device, paths) = (device.clone(), self.paths.clone());
-        let CompileOptions { donated, .. } = options;
+        let CompileOptions { mut donated, memory_limit } = options;
+        if memory_limit.is_none() {
+            donated.clear();
+        }
         let compiled = Compiled { device, executable, captured, paths, avals, donated, limit };
         match limit {
             // The memory of a call depends on the donated arguments; this is the least.
@@ -248,7 +251,7 @@ pub struct Compiled {
     paths: Arc<[Arc<str>]>,
     /// The avals of the leaves.
     avals: Vec<Aval>,
-    /// Whether the caller donates each argument for whom it was compiled; empty if that was not known.
+    /// Whether each argument is donated by the caller for whom it was made to fit its limit; empty if that was not known, or not done.
     donated: Vec<bool>,
     /// The most bytes that a run may need.
     limit: Option<usize>,
@@ -279,9 +282,9 @@ impl Compiled {
         report
     }
 
-    /// Whether it was compiled for a limit.
-    pub(super) fn has_limit(&self) -> bool {
-        self.limit.is_some()
+    /// Whether it may be within its limit only where arguments are donated.
+    pub(super) fn counts_on_donation(&self) -> bool {
+        self.donated.contains(&true)
     }
 
     /// Whether a caller who donates these arguments stays within the limit.

@@ -13,7 +13,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
 use remat_ir::{Var, VarMap};
-use remat_kernels::{Extent, Layout};
+use remat_kernels::Extent;
 use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
 pub(super) use self::duplicate::{BYTES_OF_EQUATION, duplicate};
@@ -322,10 +322,7 @@ impl Recomputer {
 
     /// A new variable of the same aval.
     fn var(&mut self, like: Var) -> Var {
-        let aval = self.steps.jaxpr.avals[like].clone();
-        let var = self.steps.jaxpr.avals.push(aval.clone());
-        self.steps.names.push(self.steps.names[like].clone());
-        self.steps.values.push(Value::View { base: var, layout: Layout::from(&aval) });
+        let var = self.steps.var_like(like);
         self.readers.push(Vec::new());
         self.computed.push(None);
         self.stays.push(false);
