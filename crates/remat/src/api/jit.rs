@@ -40,14 +40,15 @@ pub struct JitOptions {
     ///
     /// ```
     /// use remat::{DType, JitOptions, Tensor, grad, jit, jit_with};
-    /// // Ten layers, which keep what the backward pass reads.
-    /// let loss = |x: &Tensor| (0..10).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum(..);
-    /// let x = Tensor::ones([64, 64], DType::F32);
-    /// let free = jit(grad(loss)).memory(&x)?.peak;
-    /// let options = JitOptions { memory_limit: Some(free), ..JitOptions::default() };
-    /// let limited = jit_with(&options, grad(loss));
-    /// assert!(limited.memory(&x)?.peak <= free);
-    /// assert_eq!(limited.call(x.clone())?.to_vec::<f32>()?, jit(grad(loss)).call(x)?.to_vec::<f32>()?);
+    /// // The backward pass of twelve layers reads what the forward pass computes.
+    /// let w = Tensor::eye(64, DType::F32);
+    /// let loss = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.matmul(&w).tanh()).sum(..);
+    /// let x = Tensor::ones([256, 64], DType::F32);
+    /// let free = jit(grad(loss));
+    /// let limit = free.memory(&x)?.peak * 7 / 10;
+    /// let limited = jit_with(&JitOptions { memory_limit: Some(limit), ..JitOptions::default() }, grad(loss));
+    /// assert!(limited.memory(&x)?.peak <= limit);
+    /// assert_eq!(limited.call(x.clone())?.to_vec::<f32>()?, free.call(x)?.to_vec::<f32>()?);
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub memory_limit: Option<usize>,
