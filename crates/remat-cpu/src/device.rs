@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use oxc_index::IndexVec;
 use remat_ir::{
-    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
-    expect_arguments,
+    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats,
+    Rematerialization, Result, Value, expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
-use crate::compile::{Caller, Limit, compile, graph, listing};
+use crate::compile::{Caller, Donated, Limit, compile, graph, listing, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
 use crate::program::{CompiledProgram, ProgramResult, Run};
@@ -125,6 +125,11 @@ impl Device for Cpu {
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
         let memory = self.memory.clone().unwrap_or_default();
         Ok(Arc::new(self.compile_sharing("run", jaxpr, memory, None, Limit::of(options).as_ref())?))
+    }
+
+    fn pareto(&self, jaxpr: &Arc<Jaxpr>, donated: &[bool], points: usize) -> Result<Vec<Rematerialization>> {
+        let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
+        pareto(jaxpr, &Donated(donated.to_vec()), &threads, points)
     }
 
     /// The steps with the offset in bytes of each temporary in the arena.
@@ -241,6 +246,14 @@ impl Executable for CpuExecutable {
         MemoryReport::new(self.memory(), live)
             .with_donated(donating.live_where_donated())
             .over_time(donating.timeline.clone())
+    }
+
+    fn peak_where_donated(&self, donated: &[bool]) -> usize {
+        Donated(donated.to_vec()).peak(&self.programs)
+    }
+
+    fn rematerialization(&self) -> Option<Arc<Rematerialization>> {
+        self.programs.rematerialization.clone()
     }
 
     fn peak_of(&self, args: &[Value]) -> usize {

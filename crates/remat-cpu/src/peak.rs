@@ -1,7 +1,9 @@
 //! The memory of a run, depending on the arguments that the caller donates.
 
+use std::sync::Arc;
+
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{Array, Aval, LiveKind, LiveValue, MemoryStats};
+use remat_ir::{Array, Aval, LiveKind, LiveValue, MemoryStats, Rematerialization};
 
 use crate::arena::Arena;
 use crate::ids::{ArgId, OutId};
@@ -13,6 +15,8 @@ pub(crate) struct Programs {
     pub(crate) keeping: CompiledProgram,
     /// For callers who donate arguments, if that schedule then needs less memory.
     pub(crate) donating: Option<CompiledProgram>,
+    /// How it was made to fit a limit, if steps run again.
+    pub(crate) rematerialization: Option<Arc<Rematerialization>>,
 }
 
 impl Programs {

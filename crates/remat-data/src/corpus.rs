@@ -77,6 +77,20 @@ struct Index {
     train: usize,
     held_out: usize,
     counts: Counts,
+    /// XXH3 of all of these: a damaged number of shards would leave tokens out.
+    checksum: u64,
+}
+
+impl Index {
+    /// The checksum of the other fields.
+    fn sum(&self) -> u64 {
+        let Index { tokenizer, vocabulary, source, train, held_out, counts, checksum: _ } = self;
+        let Counts { bytes, documents, not_utf8 } = *counts;
+        let numbers = [*tokenizer, *vocabulary, *source, *train as u64, *held_out as u64, bytes, documents, not_utf8];
+        let mut hasher = XxHash3_64::new();
+        numbers.iter().for_each(|number| hasher.write(&number.to_le_bytes()));
+        hasher.finish()
+    }
 }
 
 impl Corpus {
@@ -217,6 +231,9 @@ fn open(folder: &Path, tokenizer: &Tokenizer, source: u64) -> Result<(Tokens, To
         // The count may be absurd: the first file that is not there is the error.
         Tokens::open((0..count).map(|number| folder.join(ToFiles::file_name(name, number))), &expected)
     };
+    if index.checksum != index.sum() {
+        return Err(wrong(CORPUS, &path, "is damaged: its checksum is that of other numbers"));
+    }
     if index.source != source {
         return Err(wrong(CORPUS, folder, "has the tokens of the text before it changed"));
     }
@@ -233,7 +250,8 @@ fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &Path
     let counts = tokenize(source, tokenizer, &mut train, &mut test)?;
     let (train, held_out) = (train.finish()?, test.finish()?);
     let Header { tokenizer, vocabulary, source, .. } = header;
-    let index = Index { tokenizer, vocabulary, source, train, held_out, counts };
+    let mut index = Index { tokenizer, vocabulary, source, train, held_out, counts, checksum: 0 };
+    index.checksum = index.sum();
     let path = folder.join(INDEX);
     let write = || -> io::Result<()> {
         let file = File::create(&path)?;

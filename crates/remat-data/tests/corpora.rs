@@ -196,6 +196,11 @@ fn shards_are_made_again_when_the_text_changes_or_they_are_damaged() {
     fs::write(&index, "{").unwrap();
     expected.push(again("/index.json` is damaged: EOF while parsing an object at line 1 column 1"));
     found.push(notes(open()));
+    // One digit: no training tokens at all.
+    let numbers = fs::read_to_string(&index).unwrap();
+    fs::write(&index, numbers.replace("\"train\": 1", "\"train\": 0")).unwrap();
+    expected.push(again("/index.json` is damaged: its checksum is that of other numbers"));
+    found.push(notes(open()));
     fs::remove_file(shards.join("held-out-00000.tokens")).unwrap();
     let missing = "cannot read `DIR/held-out-00000.tokens`: No such file or directory (os error 2)";
     expected.push(vec![format!("the text is tokenized again: {missing}")]);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Result, Value, counted};
+use crate::{
+    Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Rematerialization, Result, StepSchedule, Value,
+    counted,
+};
 
 /// Options for compiling a program.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +17,9 @@ pub struct CompileOptions {
     /// if `donated` is empty. An engine that plans memory runs steps again until the program fits, or until it needs as little as the engine
     /// can reach: whether it fits is for the caller to compare. Other engines ignore it.
     pub memory_limit: Option<usize>,
+    /// The steps to run, as this engine chose them for the same program and callers ([`Executable::rematerialization`],
+    /// [`Device::pareto`]). Other engines ignore it.
+    pub schedule: Option<Arc<StepSchedule>>,
 }
 
 /// A device and its engine, which compiles programs and runs them there.
@@ -32,8 +38,19 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Device::compile`].
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        let CompileOptions { donated: _, memory_limit: _ } = options;
+        let CompileOptions { donated: _, memory_limit: _, schedule: _ } = options;
         self.compile(jaxpr)
+    }
+
+    /// Ways to run a program in less memory, from the least bytes that the engine reaches to those of a program without a limit: about
+    /// `points` of them, each faster than those with fewer bytes. `donated` is that of [`CompileOptions`]. The list is empty if the engine
+    /// cannot run steps again.
+    ///
+    /// # Errors
+    /// As [`Device::compile`].
+    fn pareto(&self, jaxpr: &Arc<Jaxpr>, donated: &[bool], points: usize) -> Result<Vec<Rematerialization>> {
+        let _ = (jaxpr, donated, points);
+        Ok(Vec::new())
     }
 
     /// The number of devices that a `shard_map` and shardings may use. If it is 1, `shard_map`s are removed before compiling: all shards
@@ -101,6 +118,18 @@ pub trait Executable: Send + Sync {
     fn peak_of(&self, args: &[Value]) -> usize {
         let _ = args;
         self.memory().peak
+    }
+
+    /// The most bytes that are live in a run whose caller donates these arguments, or all of them if the list is empty. The default is the
+    /// peak if one is not donated.
+    fn peak_where_donated(&self, donated: &[bool]) -> usize {
+        let MemoryStats { peak, donated_peak, .. } = self.memory();
+        if donated.contains(&false) { peak } else { donated_peak }
+    }
+
+    /// How it was made to fit its memory limit; `None` if it fits without running steps again.
+    fn rematerialization(&self) -> Option<Arc<Rematerialization>> {
+        None
     }
 }
 

@@ -75,11 +75,11 @@ mod trace;
 pub mod transform;
 
 pub use api::{
-    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, Layers, LinearMap, OverLimit, ScanOptions, ShardMapOptions,
-    Shardings, Specs, VmapOptions, associative_scan, associative_scan_with, checkpoint, checkpoint_layers, cond,
-    custom_jvp, custom_vjp, eval_shape, fori_loop, grad, grad_aux, hessian, jacfwd, jacrev, jit, jit_with, jvp,
-    linear_transpose, linearize, make_jaxpr, map, pmean, psum, scan, scan_with, shard_map, shard_map_with, switch,
-    value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
+    AssociativeScanOptions, BatchAxes, Explanation, JitOptions, Jitted, Layers, LinearMap, OverLimit, Plan,
+    ScanOptions, ShardMapOptions, Shardings, Specs, VmapOptions, associative_scan, associative_scan_with, checkpoint,
+    checkpoint_layers, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad, grad_aux, hessian, jacfwd, jacrev,
+    jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, plan, pmean, psum, scan, scan_with, shard_map,
+    shard_map_with, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
 };
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;

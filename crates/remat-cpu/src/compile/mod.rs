@@ -7,6 +7,7 @@ mod fused_loops;
 mod kernels;
 mod layout;
 mod limit;
+mod plans;
 mod report;
 mod results;
 #[cfg(test)]
@@ -14,9 +15,10 @@ mod tests;
 mod text;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use oxc_index::IndexVec;
-use remat_ir::{Jaxpr, Result, Var};
+use remat_ir::{Jaxpr, Rematerialization, Result, Var};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_plan::{BufferId, Graph, MemoryPlan, StepId, plan_memory, schedule};
@@ -28,7 +30,8 @@ use crate::steps::{Step, Steps};
 
 use buffers::Owner;
 use kernels::{Controls, KernelCall, Kernels};
-pub(crate) use limit::Limit;
+pub(crate) use limit::{Donated, Limit};
+use plans::Plans;
 
 /// The caller of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +125,12 @@ impl<'a> Planned<'a> {
         let keeping = layout::program(jaxpr, self, &self.keeping)?;
         let donating = self.donating.as_ref().map(|ordered| layout::program(jaxpr, self, ordered)).transpose()?;
         let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
-        Ok(Programs { keeping, donating })
+        Ok(Programs { keeping, donating, rematerialization: None })
+    }
+
+    /// The time of a run, in picoseconds by the cost model.
+    fn time(&self) -> u64 {
+        self.kernels.graph().steps.iter().map(|step| step.cost).fold(0, u64::saturating_add)
     }
 }
 
@@ -147,12 +155,16 @@ fn plan_with<R>(
     let controls = Controls::default();
     plan_steps(jaxpr, &steps, caller, threads, &controls, |planned, programs| {
         let Some(limit) = limit.filter(|limit| !limit.fits(&programs)) else { return use_plan(planned, programs) };
-        let storing = Steps::storing(pipeline::run(pipeline::CPU, jaxpr)?)?;
-        let repeated = limit::repeated(limit, jaxpr, [&steps, &storing], threads, &controls)?;
-        match repeated {
-            Some(steps) => plan_steps(jaxpr, &steps, caller, threads, &controls, use_plan),
-            None => use_plan(planned, programs),
-        }
+        let plans = Plans::new(jaxpr, &limit.caller, threads, &controls)?;
+        let repeated = match &limit.schedule {
+            Some(schedule) => Some(plans.scheduled(schedule)?),
+            None => plans.within(limit.bytes)?,
+        };
+        let Some(repeated) = repeated else { return use_plan(planned, programs) };
+        let rematerialization = plans.rematerialization(&repeated).map(Arc::new);
+        plan_steps(jaxpr, &repeated.steps, caller, threads, &controls, |planned, programs| {
+            use_plan(planned, Programs { rematerialization, ..programs })
+        })
     })
 }
 
@@ -282,4 +294,17 @@ pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: 
 /// As [`compile`].
 pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<(Graph, Programs)> {
     plan_with(jaxpr, Caller::User, threads, limit, |planned, programs| Ok((planned.kernels.graph(), programs)))
+}
+
+/// Ways to run a program in less memory, from the least bytes on: about this many, each faster than those with fewer.
+///
+/// # Errors
+/// As [`compile`].
+pub(crate) fn pareto(
+    jaxpr: &Jaxpr,
+    caller: &Donated,
+    threads: &Threads,
+    points: usize,
+) -> Result<Vec<Rematerialization>> {
+    Plans::new(jaxpr, caller, threads, &Controls::default())?.pareto(points)
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{Aval, DType, LiveKind, LiveValue, Loc, VarMap};
+use remat_ir::{Aval, DType, Eqn, LiveKind, LiveValue, Loc, RecomputedValue, Var, VarMap};
 use remat_plan::{BufferId, Live, MemoryPlan};
 
 use super::kernels::Kernels;
 use crate::ids::EqnId;
+use crate::steps::{Part, Steps};
 
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
 pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
@@ -58,4 +59,25 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
     }
     live.retain(|value| value.bytes > 0);
     live
+}
+
+/// The values that a part of a program computes, which runs some more times than once, for this time each.
+pub(super) fn recomputed(steps: &Steps, part: &Part, times: usize, time: u64) -> Vec<RecomputedValue> {
+    let step = &steps.steps[part.step];
+    let outs: Vec<Var> = part.out.map_or_else(|| step.outs().collect(), |out| vec![out]);
+    let maker = |out: Var| steps.jaxpr.eqns.iter().find(|eqn| eqn.outs.contains(&out));
+    let first = || step.eqns().last().map(|eqn| steps.eqn(eqn));
+    let value = |&out: &Var| {
+        let (aval, eqn): (Aval, Option<&Eqn>) = (steps.jaxpr.avals[out].clone(), maker(out).or_else(first));
+        let value = LiveValue {
+            bytes: aval.bytes(),
+            aval,
+            kind: LiveKind::Temporary,
+            name: steps.names[out].clone(),
+            operation: eqn.map(|eqn| eqn.op.name()),
+            loc: eqn.map_or(Loc::default(), |eqn| eqn.loc),
+        };
+        RecomputedValue { value, times, time: (time * times as u64) / outs.len().max(1) as u64 }
+    };
+    outs.iter().map(value).collect()
 }

@@ -23,7 +23,7 @@ use crate::ids::StepId;
 use crate::repeat::{Expanded, Judgement, Schedule};
 use anneal::{Found, anneal};
 use problem::Problem;
-use state::State;
+use state::{Hold, State};
 
 /// The work that a search may take. It is counted in moves and not in seconds, so that a plan is the same on every machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,8 @@ pub struct Rematerialized {
     pub once: u64,
     /// No schedule within the limit whose steps first run in this order takes less time, in picoseconds.
     pub bound: u64,
+    /// The decisions that lead to this schedule; empty if each step runs once.
+    holds: Vec<Hold>,
 }
 
 impl Rematerialized {
@@ -70,6 +72,9 @@ const EVALUATIONS_OF_SEARCH: usize = 250_000;
 /// The first temperature of a search, and of the last one, in times of an average step.
 const HOT: f64 = 0.5;
 const WARM: f64 = 0.15;
+
+/// The bytes of decisions beside those from which they follow, where a limit is approached.
+const APPROACH: (i64, i64) = (3, 5);
 
 /// How often the limit of the search is lowered if the judge finds more bytes than the search. They differ where a result lies in the memory
 /// of an output only in some schedules.
@@ -96,6 +101,59 @@ const ATTEMPTS: usize = 8;
 /// alone needs more than the limit, in which case nothing is searched. If the order is not one of
 /// all steps of the graph, or cannot run.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
+    within(graph, order, limit, |problem, limit| search(problem, limit, effort.evaluations))
+}
+
+/// As [`rematerialize`], from another plan of the same graph and order on, for a limit near that of this plan. One search suffices then,
+/// of at most `effort`.
+///
+/// ```
+/// use remat_plan::{Effort, examples::chain, rematerialize, rematerialize_from};
+/// let mut graph = chain(12, None, 1024);
+/// graph.steps.iter_mut().for_each(|step| step.cost = 1000);
+/// let order: Vec<_> = graph.steps.indices().collect();
+/// let plan = rematerialize(&graph, &order, 6 * 1024, Effort::QUICK)?;
+/// let smaller = rematerialize_from(&plan, &graph, &order, 5 * 1024, Effort::QUICK)?;
+/// assert!(smaller.judged.peak <= 5 * 1024);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`rematerialize`].
+pub fn rematerialize_from(
+    plan: &Rematerialized,
+    graph: &Graph,
+    order: &[StepId],
+    limit: usize,
+    effort: Effort,
+) -> Result<Rematerialized> {
+    within(graph, order, limit, |problem, limit| {
+        let start = if plan.holds.len() == problem.gaps.len() { plan.holds.clone() } else { problem.keep_all() };
+        anneal(problem, limit, effort.evaluations, start, WARM, 0)
+    })
+}
+
+/// A schedule that an earlier search found, judged again. Its bound is that of a limit of its own peak.
+///
+/// # Errors
+/// If it is not a schedule of this graph.
+pub fn replayed(graph: &Graph, order: &[StepId], schedule: Schedule) -> Result<Rematerialized> {
+    let judged = Expanded::new(graph, &schedule)?.judge();
+    let once = Expanded::new(graph, &Schedule { runs: order.to_vec() })?.judge().time;
+    let bound = once.saturating_add(bound(graph, order, judged.peak));
+    Ok(Rematerialized { schedule, judged, once, bound, holds: Vec::new() })
+}
+
+/// The fastest schedule within a limit that a search finds.
+///
+/// # Errors
+/// As [`rematerialize`].
+fn within(
+    graph: &Graph,
+    order: &[StepId],
+    limit: usize,
+    search: impl Fn(&Problem, i64) -> Option<Found>,
+) -> Result<Rematerialized> {
     if order.len() != graph.steps.len() {
         let message =
             format!("an order has each of the {} steps once, and this one has {}", graph.steps.len(), order.len());
@@ -105,7 +163,7 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
     if once.peak <= limit {
         // No schedule takes less time than each step once.
         let schedule = Schedule { runs: order.to_vec() };
-        return Ok(Rematerialized { schedule, judged: once, once: once.time, bound: once.time });
+        return Ok(Rematerialized { schedule, judged: once, once: once.time, bound: once.time, holds: Vec::new() });
     }
     if let Some((bytes, step)) = largest_step(graph).filter(|&(bytes, _)| bytes > limit) {
         let message = format!(
@@ -118,11 +176,11 @@ pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effo
     let problem = Problem::new(graph, order);
     let mut inner = i64::try_from(limit).unwrap_or(i64::MAX);
     for _ in 0..ATTEMPTS {
-        let Some(found) = search(&problem, inner, effort.evaluations) else { break };
-        let schedule = runs(&State::new(&problem, found.holds));
+        let Some(Found { holds, .. }) = search(&problem, inner) else { break };
+        let schedule = runs(&State::new(&problem, holds.clone()));
         let judged = Expanded::new(graph, &schedule)?.judge();
         if judged.peak <= limit {
-            return Ok(Rematerialized { schedule, judged, once: once.time, bound });
+            return Ok(Rematerialized { schedule, judged, once: once.time, bound, holds });
         }
         inner -= (judged.peak - limit) as i64;
     }
@@ -151,7 +209,9 @@ fn descend(
     // Each attempt halves what is left between the least peak and the least that no search has failed at. Peaks are multiples of the alignment.
     while least.judged.peak.saturating_sub(low) > least.judged.peak / LEAST_STEP {
         let middle = (low + (least.judged.peak - low) / 2) / ALIGNMENT * ALIGNMENT;
-        match rematerialize(graph, order, middle, effort) {
+        // From a plan for a few more bytes a search goes further than from the start, unless that plan leads the wrong way.
+        let plan = rematerialize_from(least, graph, order, middle, effort);
+        match plan.or_else(|_| rematerialize(graph, order, middle, effort)) {
             Ok(plan) => replaced(std::mem::replace(least, plan)),
             Err(error) if error.kind() == ErrorKind::Memory => low = middle + ALIGNMENT,
             Err(error) => return Err(error),
@@ -202,6 +262,7 @@ fn search(problem: &Problem, limit: i64, evaluations: usize) -> Option<Found> {
         (best, found) => best.or(found),
     };
     let seeds = segments::segments(problem, limit).into_iter().chain([greedy::greedy(problem, limit)]);
+    let seeds = seeds.chain(approach(problem, limit, each));
     let first = seeds
         .zip(1..searches as u64)
         .map(|(start, seed)| anneal(problem, limit, each, start, WARM, seed))
@@ -211,6 +272,20 @@ fn search(problem: &Problem, limit: i64, evaluations: usize) -> Option<Found> {
     let start = best.as_ref().map_or_else(|| problem.keep_all(), |found| found.holds.clone());
     let last = anneal(problem, limit, each, start, WARM, 0);
     better(best, last)
+}
+
+/// Decisions for a limit that is far away: those for more bytes, from which those for fewer follow, and so on. `None` if the limit is near.
+fn approach(problem: &Problem, limit: i64, evaluations: usize) -> Option<Vec<Hold>> {
+    let (mut bytes, _) = State::new(problem, problem.keep_all()).peak();
+    let mut holds = None;
+    loop {
+        bytes = bytes / APPROACH.1 * APPROACH.0;
+        if bytes <= limit {
+            return holds;
+        }
+        let start = holds.take().unwrap_or_else(|| problem.keep_all());
+        holds = Some(anneal(problem, bytes, evaluations, start, WARM, 0)?.holds);
+    }
 }
 
 /// The runs of a state in order.

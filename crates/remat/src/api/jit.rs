@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
+use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result, Value};
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
 
-use super::limit::OverLimit;
+use super::limit::{OverLimit, memory_limit};
+use super::plan::Plan;
 use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
@@ -54,6 +55,9 @@ pub struct JitOptions {
     pub memory_limit: Option<usize>,
     /// What to do with a program that needs more than the limit.
     pub over_limit: OverLimit,
+    /// The [`Plan`] that the function's program runs as, if it is the program that was planned. The bytes of the plan are the limit if there
+    /// is no other. [`Plan::options`] sets this.
+    pub plan: Option<Plan>,
     /// How the leaves of the argument are cut over a mesh. With `None`, an engine with several devices has the whole argument on each of
     /// them. On one device it has no effect.
     ///
@@ -146,6 +150,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
             device: options.device.clone(),
             memory_limit: options.memory_limit,
             over_limit: options.over_limit,
+            plan: options.plan.clone(),
         },
         in_shardings: options.in_shardings.clone(),
         out_shardings: options.out_shardings.clone(),
@@ -259,6 +264,31 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     #[track_caller]
     pub fn memory_report(&self, args: &A) -> Result<MemoryReport> {
         Ok(self.lower(args)?.compile()?.memory_report())
+    }
+
+    /// The plan of a call with this argument, which is moved in: what it computes several times to fit its limit, and other plans of the same
+    /// program. [`plan`](fn@crate::plan) describes it.
+    ///
+    /// # Errors
+    /// The first error inside the function; if its device is not the native engine; if the program does not fit its limit.
+    #[track_caller]
+    pub fn plan(&self, args: A) -> Result<Plan> {
+        let loc = current_loc();
+        let (leaves, structure) = structure(&args);
+        let lowered = self.traced(&*self.entry(&args, &leaves, structure)?).lower()?;
+        drop(args);
+        let plan = || {
+            let (device, _) = lowered.placed("plan")?;
+            let captured = (0..lowered.captured()).map(|_| false);
+            let is_donated = |leaf: &Tensor| leaf.is_abstract() || is_donated(&device, leaf);
+            let donated = captured.chain(leaves.iter().map(is_donated)).collect();
+            let plan = Plan::unlimited(lowered.clone(), donated)?;
+            match memory_limit(self.target.limit())? {
+                Some(limit) => plan.for_bytes(limit),
+                None => Ok(plan),
+            }
+        };
+        plan().map_err(|error: Error| error.at(loc))
     }
 
     /// The work of a call with an argument of this structure and avals: short for [`Jitted::lower`] and [`Lowered::cost`].
@@ -424,10 +454,9 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let device = self.target.device_for("jit", &entry.program.captured, leaves)?;
         let mut all = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
         let found = all.iter().position(|compiled| compiled.device().name() == device.name());
-        let is_donated = |leaf: &Tensor| matches!(&leaf.0, Repr::Concrete(value) if value.is_donated());
         let donated = || {
             let captured = entry.program.captured.iter().map(|_| false);
-            captured.chain(leaves.iter().map(is_donated)).collect::<Vec<bool>>()
+            captured.chain(leaves.iter().map(|leaf| is_donated(&device, leaf))).collect::<Vec<bool>>()
         };
         // An argument that is donated once is usually donated again. If it is not, a program with a limit may have to be another one, and
         // that one replaces the first, which keeps its memory between calls.
@@ -448,6 +477,15 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         }
         all.push(compiled.clone());
         Ok(compiled)
+    }
+}
+
+/// Whether a call donates a leaf: its memory has no other reference, and is the device's.
+fn is_donated(device: &Device, leaf: &Tensor) -> bool {
+    match &leaf.0 {
+        Repr::Concrete(Value::Host(array)) => device.name() == Cpu::NAME && array.is_donated(),
+        Repr::Concrete(value) => value.is_donated(),
+        _ => false,
     }
 }
 

@@ -4,13 +4,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use remat_ir::{
-    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Result, Value,
+    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats,
+    Rematerialization, Result, Value,
 };
 use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
 use remat_xla::{AheadOptions, Attention, ChipMemory, Options, Platform};
 
 use super::limit::{OverLimit, memory_limit};
+use super::plan::Plan;
 use crate::trace::{
     Device, Program, Repr, Tensor, Tracer, current_loc, default_device, expect_avals, into_values, operands, tensors,
     two_devices,
@@ -24,9 +26,16 @@ pub(super) struct Target {
     pub(super) device: Option<Device>,
     pub(super) memory_limit: Option<usize>,
     pub(super) over_limit: OverLimit,
+    /// The plan whose steps its program runs.
+    pub(super) plan: Option<Plan>,
 }
 
 impl Target {
+    /// The limit that the user asked for, with the option or with a plan.
+    pub(super) fn limit(&self) -> Option<usize> {
+        self.memory_limit.or(self.plan.as_ref().map(Plan::peak))
+    }
+
     /// The device of a run with these captured constants and leaves: the requested one, or else the one on which any of them is, or else
     /// the default.
     ///
@@ -106,6 +115,7 @@ impl Traced {
 }
 
 /// A program that is ready to be compiled.
+#[derive(Clone)]
 pub struct Lowered {
     jaxpr: Arc<Jaxpr>,
     captured: Vec<Tensor>,
@@ -207,16 +217,38 @@ impl Lowered {
         self.compile_on(&device, Vec::new())
     }
 
+    /// The device on which it would run, and its program there.
+    ///
+    /// # Errors
+    /// Captured constants on two devices.
+    pub(super) fn placed(&self, operation: &str) -> Result<(Device, Arc<Jaxpr>)> {
+        let device = self.target.device_for(operation, &self.captured, &[])?.into_owned();
+        let jaxpr = device.placed(&self.jaxpr)?;
+        Ok((device, jaxpr))
+    }
+
+    /// The number of outer tensors, which come before the arguments and are never donated.
+    pub(super) fn captured(&self) -> usize {
+        self.captured.len()
+    }
+
+    /// The same program, to be compiled as a plan says.
+    pub(super) fn planned(&self, plan: &Plan) -> Lowered {
+        Lowered { target: Target { plan: Some(plan.clone()), ..self.target.clone() }, ..self.clone() }
+    }
+
     /// As [`Lowered::compile`], for this device and for callers who donate these arguments; if the list is empty, that is not known.
     #[track_caller]
     pub(super) fn compile_on(&self, device: &Device, donated: Vec<bool>) -> Result<Compiled> {
         let loc = current_loc();
-        let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
-        let memory_limit = limit.filter(|_| self.target.over_limit == OverLimit::Rematerialize);
-        let options = CompileOptions { donated, memory_limit };
+        let Target { plan, over_limit, .. } = &self.target;
+        let limit = memory_limit(self.target.limit()).map_err(|error| error.at(loc))?;
+        let jaxpr = device.placed(&self.jaxpr).map_err(|error| error.at(loc))?;
+        let schedule = plan.as_ref().and_then(|plan| plan.schedule_of(device, &jaxpr, &donated));
+        let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
+        let options = CompileOptions { donated, memory_limit, schedule };
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        let executable = device.placed(&self.jaxpr).and_then(|jaxpr| device.engine().compile_with(&jaxpr, &options));
-        let executable = executable.map_err(|error| error.at(loc))?;
+        let executable = device.engine().compile_with(&jaxpr, &options).map_err(|error| error.at(loc))?;
         // Constants are moved once, not in every run.
         let place = |(i, tensor): (usize, &Tensor)| match &tensor.0 {
             Repr::Concrete(value) => executable.place(i, value.clone()).map(Tensor::from_value),
@@ -225,7 +257,7 @@ impl Lowered {
         let captured = self.captured.iter().enumerate().map(place).collect::<Result<Vec<Tensor>>>();
         let captured = captured.map_err(|error| error.at(loc))?;
         let (device, paths) = (device.clone(), self.paths.clone());
-        let CompileOptions { mut donated, memory_limit } = options;
+        let CompileOptions { mut donated, memory_limit, .. } = options;
         if memory_limit.is_none() {
             donated.clear();
         }
@@ -280,6 +312,26 @@ impl Compiled {
             }
         }
         report
+    }
+
+    /// How the program was made to fit its limit: the values that it computes several times, and the time of a run by the cost model. `None`
+    /// if it computes everything once.
+    ///
+    /// ```
+    /// use remat::{DType, JitOptions, Tensor, grad, jit, jit_with};
+    /// let w = Tensor::eye(64, DType::F32);
+    /// let loss = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.matmul(&w).tanh()).sum(..);
+    /// let x = Tensor::ones([256, 64], DType::F32);
+    /// let limit = jit(grad(loss)).memory(&x)?.peak * 7 / 10;
+    /// let options = JitOptions { memory_limit: Some(limit), ..JitOptions::default() };
+    /// let program = jit_with(&options, grad(loss)).lower(&x)?.compile()?;
+    /// let planned = program.rematerialization().expect("less than it needs");
+    /// assert_eq!(planned.recomputed[0].value.aval.to_string(), "f32[256,64]");
+    /// assert!(planned.overhead() > 0.0);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn rematerialization(&self) -> Option<Arc<Rematerialization>> {
+        self.executable.rematerialization()
     }
 
     /// Whether it may be within its limit only where arguments are donated.

@@ -1,0 +1,281 @@
+//! Programs that have to fit a number of bytes: steps run again until they do.
+//!
+//! A plan is made for the parts of loops ([`in_parts`](Steps::in_parts)), in the order in which the program would run without a limit. What
+//! it needs is known to the byte only when its steps have kernels and offsets, so that the engine's own figure decides: a plan that needs too
+//! much is followed by one for fewer bytes, and one that leaves room by one for more.
+
+use std::rc::Rc;
+
+use remat_ir::{Error, ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
+use remat_kernels::Threads;
+use remat_opt::pipeline;
+use remat_plan::{
+    Effort, Graph, Rematerialized, Schedule, StepId, least_memory, rematerialize, rematerialize_from, replayed,
+};
+
+use super::kernels::{Controls, Kernels};
+use super::limit::Donated;
+use super::{Caller, Ordered, Planned, plan_steps, report};
+use crate::peak::Programs;
+use crate::steps::{Part, Steps};
+
+/// How many plans are made for one limit, at most.
+const PLANS: usize = 6;
+
+/// The work of a plan that follows another one for almost the same bytes.
+const ADJUST: Effort = Effort { evaluations: 100_000 };
+
+/// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
+const ROOM: usize = 200;
+
+/// A program of which plans are made.
+pub(super) struct Plans<'a> {
+    jaxpr: &'a Jaxpr,
+    caller: &'a Donated,
+    threads: &'a Threads,
+    controls: &'a Controls,
+    /// The steps in forms that differ in what they store and compute again on their own. A program without a limit has the first.
+    forms: Vec<Form>,
+}
+
+/// The steps of a program, of which some may run again.
+struct Form {
+    /// Its number among the forms.
+    number: u32,
+    steps: Steps,
+    /// The parts of the steps, the order in which they first run, and their graph.
+    parts: Vec<Part>,
+    order: Vec<StepId>,
+    graph: Graph,
+    /// The bytes of the arena and those that a call needs, if no step runs again and no loops are in blocks or joined. What is not in the
+    /// arena needs the same bytes whatever the plan.
+    arena: usize,
+    peak: usize,
+    /// The time if no step runs again.
+    time: u64,
+}
+
+/// Steps in which some run again.
+pub(super) struct Repeated {
+    plan: Rematerialized,
+    pub(super) steps: Steps,
+    /// The number of the form.
+    form: u32,
+    /// The bytes that a call needs.
+    peak: usize,
+    /// The time of a run, in picoseconds by the cost model.
+    time: u64,
+}
+
+impl<'a> Plans<'a> {
+    /// # Errors
+    /// If an operation cannot be run.
+    pub(super) fn new(
+        jaxpr: &'a Jaxpr,
+        caller: &'a Donated,
+        threads: &'a Threads,
+        controls: &'a Controls,
+    ) -> Result<Plans<'a>> {
+        let mut plans = Plans { jaxpr, caller, threads, controls, forms: Vec::new() };
+        for (number, lower) in [Steps::of, Steps::storing].into_iter().enumerate() {
+            let form = plans.form(number as u32, lower(pipeline::run(pipeline::CPU, jaxpr)?)?)?;
+            plans.forms.push(form);
+        }
+        Ok(plans)
+    }
+
+    fn form(&self, number: u32, steps: Steps) -> Result<Form> {
+        let measure = |planned: &Planned<'_>, programs: Programs| Ok((self.caller.peak(&programs), planned.time()));
+        let (_, time) = plan_steps(self.jaxpr, &steps, Caller::User, self.threads, self.controls, measure)?;
+        let planned = Planned::new(&steps, Caller::User, self.threads, self.controls)?;
+        let programs = planned.programs(self.jaxpr)?;
+        let is_donated = |argument| self.caller.contains(argument);
+        let is_keeping = std::ptr::eq(programs.for_donated(is_donated), &programs.keeping);
+        let ordered = if is_keeping { &planned.keeping } else { planned.for_donating() };
+        let (parts, order, mut graph) = self.in_parts(&steps, ordered)?;
+        if !is_keeping && let Some(donating) = graph.for_donated_arguments() {
+            graph = donating;
+        }
+        let (arena, peak) = (ordered.plan.arena, self.caller.peak(&programs));
+        Ok(Form { number, parts, order, graph, arena, peak, time, steps })
+    }
+
+    /// The parts of steps in an order, the same order of the parts, and their graph. Copies of results are no steps of the program and no
+    /// parts; they keep their place in the order.
+    fn in_parts(&self, steps: &Steps, ordered: &Ordered) -> Result<(Vec<Part>, Vec<StepId>, Graph)> {
+        let count = steps.steps.len();
+        let positions: Vec<usize> = ordered.order.iter().map(|step| step.index()).filter(|&at| at < count).collect();
+        let (in_parts, parts) = steps.in_parts(&positions);
+        let mut kernels = Kernels::new(&in_parts, self.threads, self.controls)?;
+        kernels.results(Caller::User)?;
+        let mut next = (0..parts.len()).peekable();
+        let mut order = Vec::new();
+        for step in &ordered.order {
+            match step.index().checked_sub(count) {
+                Some(copy) => order.push(StepId::new(parts.len() + copy)),
+                None => {
+                    while let Some(part) = next.next_if(|&part| parts[part].step == step.index()) {
+                        order.push(StepId::new(part));
+                    }
+                }
+            }
+        }
+        Ok((parts, order, kernels.graph()))
+    }
+
+    /// The steps of the program with as many of them repeated as it takes to fit a limit, in the least time that is found; if nothing fits,
+    /// those with the least memory. `None` if nothing needs less memory than the program without repeated steps.
+    ///
+    /// # Errors
+    /// If a plan is wrong, which is a defect.
+    pub(super) fn within(&self, limit: usize) -> Result<Option<Rc<Repeated>>> {
+        // A first plan of each form tells which one to go on with.
+        let mut first = Vec::new();
+        for form in &self.forms {
+            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK);
+            first.extend(self.found(form, plan)?.map(|repeated| (form, repeated)));
+        }
+        first.sort_by_key(|(_, repeated)| repeated.time);
+        for (form, repeated) in first {
+            if let Some(repeated) = self.fastest(form, limit, repeated)? {
+                return Ok(Some(repeated));
+            }
+        }
+        // Plans for fewer and fewer bytes reach what no search reaches at once.
+        let mut least = Vec::new();
+        for form in &self.forms {
+            let repeated = self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?)?;
+            if repeated.peak <= limit
+                && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
+            {
+                return Ok(Some(repeated));
+            }
+            least.push(repeated);
+        }
+        let unlimited = self.forms.first().map_or(0, |form| form.peak);
+        Ok(least.into_iter().min_by_key(|repeated| repeated.peak).filter(|least| least.peak < unlimited))
+    }
+
+    /// The fastest steps of a form that are found for a limit, after those of a first plan.
+    fn fastest(&self, form: &Form, limit: usize, first: Rc<Repeated>) -> Result<Option<Rc<Repeated>>> {
+        let (mut last, mut best): (_, Option<Rc<Repeated>>) = (first, None);
+        let mut goal = form.goal(limit);
+        for n in 0..PLANS {
+            let fits = last.peak <= limit;
+            let is_best = fits && best.as_ref().is_none_or(|best| last.time < best.time);
+            // What the engine needs beyond the plan, the next plan leaves free.
+            let arena = (form.arena + last.peak).saturating_sub(form.peak);
+            let next = (form.goal(limit) + last.plan.judged.peak).saturating_sub(arena);
+            let is_enough = if fits { !is_best || next <= goal.saturating_add(goal / ROOM) } else { best.is_some() };
+            if is_best {
+                best = Some(last.clone());
+            }
+            let from = |effort| rematerialize_from(&last.plan, &form.graph, &form.order, next, effort);
+            let plan = match n {
+                0 => rematerialize(&form.graph, &form.order, next, Effort::GOOD).or_else(|_| from(Effort::GOOD)),
+                _ if is_enough => break,
+                _ => from(ADJUST),
+            };
+            let Some(repeated) = self.found(form, plan)? else { break };
+            (last, goal) = (repeated, next);
+        }
+        Ok(best)
+    }
+
+    /// The least bytes that are found, and faster and faster plans for more bytes, up to those of a program without a limit: about this many.
+    ///
+    /// # Errors
+    /// As [`Plans::within`].
+    pub(super) fn pareto(&self, points: usize) -> Result<Vec<Rematerialization>> {
+        let Some(first) = self.forms.first() else { return Ok(Vec::new()) };
+        let mut found: Vec<Rc<Repeated>> = Vec::new();
+        for form in &self.forms {
+            let mut last: Option<Rc<Repeated>> = None;
+            for point in (1..=points).rev() {
+                let limit = first.peak - first.arena + first.arena / points * point;
+                // Each plan goes on from the one for a few more bytes.
+                let plan = match &last {
+                    Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, form.goal(limit), ADJUST),
+                    None => rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK),
+                };
+                let Some(repeated) = self.found(form, plan)? else { break };
+                found.push(repeated.clone());
+                last = Some(repeated);
+            }
+        }
+        found.retain(|repeated| repeated.peak < first.peak);
+        found.sort_by_key(|repeated| (repeated.peak, repeated.time));
+        let mut curve: Vec<Rc<Repeated>> = Vec::new();
+        for repeated in found {
+            if curve.last().is_none_or(|last| repeated.time < last.time) {
+                curve.push(repeated);
+            }
+        }
+        Ok(curve.iter().filter_map(|repeated| self.rematerialization(repeated)).collect())
+    }
+
+    /// The steps of a schedule that an earlier search found.
+    ///
+    /// # Errors
+    /// If it is the schedule of another program.
+    pub(super) fn scheduled(&self, schedule: &StepSchedule) -> Result<Rc<Repeated>> {
+        let other = |reason: &str| {
+            let message = format!("the schedule is that of another program, number of threads or version: {reason}");
+            Error::new(ErrorKind::Argument, "compile", message)
+        };
+        let form = self.forms.get(schedule.form as usize).ok_or_else(|| other("there is no such form of the steps"))?;
+        let runs: Vec<StepId> = schedule.runs.iter().map(|&run| StepId::new(run as usize)).collect();
+        let plan = replayed(&form.graph, &form.order, Schedule { runs }).map_err(|error| other(error.message()))?;
+        self.repeated(form, plan)
+    }
+
+    /// What was decided for steps of this program.
+    pub(super) fn rematerialization(&self, repeated: &Repeated) -> Option<Rematerialization> {
+        let (form, first) = (self.forms.get(repeated.form as usize)?, self.forms.first()?);
+        let runs = &repeated.plan.schedule.runs;
+        let mut times: Vec<usize> = vec![0; form.graph.steps.len()];
+        runs.iter().for_each(|run| times[run.index()] += 1);
+        let again = form.parts.iter().enumerate().filter(|&(part, _)| times[part] > 1);
+        let recomputed = again.map(|(part, what)| {
+            let time = form.graph.steps[StepId::new(part)].cost;
+            report::recomputed(&form.steps, what, times[part] - 1, time)
+        });
+        let mut recomputed: Vec<_> = recomputed.flatten().collect();
+        recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
+        Some(Rematerialization {
+            schedule: StepSchedule { form: form.number, runs: runs.iter().map(|run| run.index() as u32).collect() }
+                .into(),
+            peak: repeated.peak,
+            time: repeated.time,
+            unlimited_time: first.time,
+            bound: repeated.plan.bound.saturating_sub(repeated.plan.once),
+            recomputed,
+        })
+    }
+
+    /// The steps of a plan, if one was found.
+    fn found(&self, form: &Form, plan: Result<Rematerialized>) -> Result<Option<Rc<Repeated>>> {
+        match plan {
+            Ok(plan) => self.repeated(form, plan).map(Some),
+            Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The steps of a plan.
+    fn repeated(&self, form: &Form, plan: Rematerialized) -> Result<Rc<Repeated>> {
+        let Schedule { runs } = &plan.schedule;
+        let parts: Vec<Part> = runs.iter().filter_map(|step| form.parts.get(step.index())).cloned().collect();
+        let steps = form.steps.repeated(&parts)?;
+        let measure = |planned: &Planned<'_>, programs| Ok((self.caller.peak(&programs), planned.time()));
+        let (peak, time) = plan_steps(self.jaxpr, &steps, Caller::User, self.threads, self.controls, measure)?;
+        Ok(Rc::new(Repeated { plan, steps, form: form.number, peak, time }))
+    }
+}
+
+impl Form {
+    /// The bytes of the arena with which a call needs no more than a limit.
+    fn goal(&self, limit: usize) -> usize {
+        self.arena.saturating_sub(self.peak.saturating_sub(limit))
+    }
+}
