@@ -135,7 +135,7 @@ fn mistakes_have_a_message_and_a_line() {
     fails(run(|x| x.psum_scatter("y", 1)), Shape, message);
     fails(run(|x| x.ppermute("x", &[(0, 2)])), Axis, "the pair (0, 2) is out of range: the axis `x` has size 2");
     fails(run(|x| x.ppermute("x", &[(0, 1), (1, 1)])), Axis, "shard 1 gets two operands");
-    let message = "the mean is of floats, and the tensor holds i32; convert it with .to_dtype(DType::F32)";
+    let message = "takes floats, and the tensor holds i32; convert it with .to_dtype(DType::F32)";
     fails(run(|x| x.to_dtype(DType::I32).pmean("x")), Dtype, message);
     let message = "no axis has a name here: `shard_map` and the option `axis_name` of `vmap` give names";
     fails(Ok(x.psum("x")), Axis, &format!("unknown axis `x`; {message}"));

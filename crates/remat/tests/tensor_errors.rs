@@ -98,7 +98,7 @@ fn operands_that_do_not_fit() {
     fails(&x << 1, "shift_left: takes integers, not f32[2,3]; convert it with .to_dtype(DType::I32)");
     fails(y.pow(0.5), "pow: the scalar 0.5 is a float and the tensor holds i32; convert it with .to_dtype(DType::F32)");
     fails(y.pow(-1), "integer_pow: takes floats, not i32[3]; convert it with .to_dtype(DType::F32)");
-    fails(y.select(&x, &x), "select: the mask is bool, not i32[3]; compare it first, as in `x.ne(0)`");
+    fails(y.select(&x, &x), "select: the mask must be bool, not i32[3]; compare it first, as in `x.ne(0)`");
     fails(y.gt(0).select(1, 2), "select: both cases are numbers: make one a tensor, which gives the dtype");
     fails(
         y.gt(0).select(&x, &y),
@@ -148,8 +148,8 @@ fn tensors_that_cannot_be_made() {
     fails(Tensor::iota([2], 1, DType::I32), "iota: axis 1 is out of range for i32[2], which has 1 dimension");
     fails(Tensor::iota([2], 0, DType::Bool), "iota: takes a numeric dtype and got bool");
     fails(Tensor::arange_step(0, 5, 0), "arange_step: the step is 0");
-    fails(Tensor::arange_step(0.0, 5.0, f32::NAN), "arange_step: start, end and step are finite numbers");
-    fails(Tensor::arange(0.0..f32::INFINITY), "arange: start, end and step are finite numbers");
+    fails(Tensor::arange_step(0.0, 5.0, f32::NAN), "arange_step: start, end and step must be finite");
+    fails(Tensor::arange(0.0..f32::INFINITY), "arange: start, end and step must be finite");
     fails(Tensor::linspace(0.0, 1.0, 3, DType::I32), "linspace: takes a float dtype and got i32");
     fails(floats(&[3]).tril(0), "tril: takes at least two dimensions and got f32[3]");
     fails(floats(&[1, 2, 3]).diag(0), "diag: takes a vector or a matrix and got f32[1,2,3]");
@@ -198,7 +198,7 @@ fn axes_and_shapes_that_do_not_fit() {
     fails(Tensor::stack(&[&x, &x], 3), "stack: axis 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
     fails(
         x.split(2, 1)[0].clone(),
-        "split: dimension 1 of f32[2,3] is not 2 equal parts; `chunk` and `split_at` make unequal ones",
+        "split: dimension 1 of f32[2,3] does not split into 2 equal parts; `chunk` and `split_at` make unequal ones",
     );
     fails(x.split_at(&[2, 1], 1)[2].clone(), "split_at: 2..1 is not a range of dimension 1 of f32[2,3]");
     fails(x.chunk(0, 1)[0].clone(), "chunk: f32[2,3] cannot be cut into 0 parts");
@@ -234,7 +234,7 @@ fn indices_out_of_range() {
         "index: i32[2] and i32[3] do not broadcast: dimension -1 has size 2 and 3",
     );
     fails(x.at(2).set(0), "at: index 2 is out of range for dimension 0 of f32[2,3], of size 2");
-    fails(x.at(0).set(floats(&[2])), "at: the values f32[2] do not broadcast to f32[3], which is indexed");
+    fails(x.at(0).set(floats(&[2])), "at: the values f32[2] do not broadcast to the indexed f32[3]");
     fails(
         x.at(0).add(ints(&[3])),
         "at: f32[2,3] and i32[3] have different dtypes; convert one with .to_dtype(DType::F32)",
@@ -246,7 +246,7 @@ fn indices_out_of_range() {
     fails(x.take(&ints(&[]), 2), "take: axis 2 is out of range for f32[2,3], which has 2 dimensions");
     fails(
         x.take(&floats(&[]), 0),
-        "take: the indices are integers, not f32[]; convert them with .to_dtype(DType::I32)",
+        "take: the indices must be integers, not f32[]; convert them with .to_dtype(DType::I32)",
     );
     fails(x.take_along_axis(&ints(&[2]), 0), "take_along_axis: the ranks of f32[2,3] and of the indices i32[2] differ");
     fails(
@@ -288,7 +288,7 @@ fn products_that_do_not_fit() {
     fails(einsum("ij,jk->ik", &[&x, &y]), "einsum: 'j' has size 3 in f32[2,3] and 2 in f32[2,4], in \"ij,jk->ik\"");
     fails(einsum("ijk->k", &[&x]), "einsum: \"ijk\" has 3 letters and its operand is f32[2,3], in \"ijk->k\"");
     fails(einsum("ij->k", &[&x]), "einsum: 'k' of the result is in no operand, in \"ij->k\"");
-    fails(einsum("ij->ii", &[&x]), "einsum: 'i' is twice in the result, in \"ij->ii\"");
+    fails(einsum("ij->ii", &[&x]), "einsum: 'i' occurs twice in the result, in \"ij->ii\"");
     fails(einsum("i1->i", &[&x]), "einsum: '1' is not a letter, in \"i1->i\"");
     fails(einsum("i.j->i", &[&x]), "einsum: '.' is not a letter, in \"i.j->i\"");
     fails(einsum("...j->j", &[&x]), "einsum: the result lacks the \"...\" of the operands, in \"...j->j\"");
@@ -302,7 +302,7 @@ fn products_that_do_not_fit() {
     );
     fails(
         f(&[1, 2, 4]).conv(&x, &ConvConfig::default()),
-        "conv: f32[1,2,4] and the kernel f32[2,3] are not of one rank of at least 2",
+        "conv: f32[1,2,4] and the kernel f32[2,3] must have the same rank, at least 2",
     );
     fails(
         f(&[1, 1, 4]).conv(&f(&[1, 1, 2]), &ConvConfig { strides: vec![1, 1], ..ConvConfig::default() }),
@@ -313,10 +313,7 @@ fn products_that_do_not_fit() {
             .conv(&f(&[1, 1, 2]), &ConvConfig { layout: Some(["NCH", "OIW", "NCH"]), ..ConvConfig::default() }),
         "conv: the layout \"NCH\" does not have the spatial letters of \"OIW\", each once",
     );
-    fails(
-        f(&[1, 4]).max_pool(&PoolConfig::new([2, 2, 2])),
-        "max_pool: a window of 3 dimensions is too much for f32[1,4]",
-    );
+    fails(f(&[1, 4]).max_pool(&PoolConfig::new([2, 2, 2])), "max_pool: a window of 3 dimensions does not fit f32[1,4]");
     fails(
         f(&[1, 4]).avg_pool(&PoolConfig { padding: Padding::Explicit(vec![]), ..PoolConfig::new([2]) }),
         "avg_pool: 0 pairs of padding for 1 spatial dimension",

@@ -73,7 +73,7 @@ pub fn cross_entropy_where(logits: &Tensor, targets: &Tensor, mask: &Tensor) -> 
         check(NAME, logits, targets)?;
         let (counted, aval) = (mask.aval()?, targets.aval()?);
         if counted.dtype != DType::Bool {
-            let message = format!("the mask is bool, not {counted}; compare, as with .ge(0)");
+            let message = format!("the mask must be bool, not {counted}; compare it first, as in `x.ge(0)`");
             return Err(Error::new(ErrorKind::DType, NAME, message));
         }
         let mask = mask.broadcast_to(&aval.shape[..]);

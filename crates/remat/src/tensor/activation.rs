@@ -79,8 +79,8 @@ impl Tensor {
         })
     }
 
-    /// The Gaussian error linear unit, by its approximation with a hyperbolic tangent. Source: Hendrycks and Gimpel,
-    /// "Gaussian error linear units", 2016.
+    /// The Gaussian error linear unit, in its tanh approximation, `approximate="tanh"` in PyTorch. Source: Hendrycks and Gimpel, "Gaussian
+    /// error linear units", 2016.
     ///
     /// # Errors
     /// If the dtype is not a float.
@@ -100,7 +100,7 @@ impl Tensor {
         })
     }
 
-    /// The Gaussian error linear unit `x * P(X <= x)`, exactly.
+    /// The exact Gaussian error linear unit: `x` times the standard normal distribution function, computed by `erf`.
     ///
     /// # Errors
     /// If the dtype is not a float.
@@ -158,8 +158,8 @@ impl Tensor {
         })
     }
 
-    /// `exp(x)` divided by its sum over axes. The largest element is subtracted first, and has no gradient. A row of negative infinities
-    /// gives NaN, and an empty row stays empty.
+    /// `exp(x)` divided by its sum over axes. The largest element is subtracted first, against overflow; the derivative treats it as a
+    /// constant. A row of negative infinities gives NaN, and an empty row stays empty.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.

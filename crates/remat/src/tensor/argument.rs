@@ -4,7 +4,7 @@ use remat_ir::{Aval, DType, Error, ErrorKind, Literal, Result, Shape, bf16, f16}
 
 use crate::Tensor;
 
-/// A Rust number or bool beside a tensor. It takes the dtype of the tensor.
+/// A Rust number or bool that is used with a tensor, whose dtype it takes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Scalar {
     /// A bool.
@@ -90,8 +90,8 @@ mod sealed {
 
 /// An operand of an operation: a tensor, a reference to one, or a Rust number or bool.
 ///
-/// A number takes the dtype of the tensor, so `&x * 2` and `&x * 0.5` work for any float dtype. A number that the dtype cannot represent is
-/// an error.
+/// A number takes the dtype of the tensor with which it is used, so `&x * 2` and `&x * 0.5` work for any float dtype. A number that the
+/// dtype cannot represent is an error.
 ///
 /// ```
 /// use remat::Tensor;

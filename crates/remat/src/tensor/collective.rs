@@ -40,13 +40,14 @@ impl<const N: usize> From<[&str; N]> for AxisNames {
 }
 
 impl Tensor {
-    /// The sum over the shards along these axes, on every shard. Axes have names inside [`shard_map`](crate::shard_map), and inside
-    /// [`vmap_with`](crate::vmap_with) with the option `axis_name`.
+    /// The sum over the shards along these axes, on every shard. The axes are those of the mesh inside [`shard_map`](crate::shard_map), and
+    /// the axis of examples inside [`vmap_with`](crate::vmap_with) with the option `axis_name`.
     ///
-    /// A derivative that is taken inside, with respect to a shard's own value, is that of the sum of the results of all shards.
+    /// A gradient that is taken inside the mapped function, with respect to a shard's own value, is the gradient of the sum of the results
+    /// of all shards.
     ///
     /// # Errors
-    /// If an axis has no name here, is given twice, or the dtype is bool.
+    /// If a name is not that of an axis here, an axis is given twice, or the dtype is bool.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -82,19 +83,18 @@ impl Tensor {
             }
             let dtype = self.aval()?.dtype;
             if !dtype.is_float() {
-                let message = format!(
-                    "the mean is of floats, and the tensor holds {dtype}; convert it with .to_dtype(DType::F32)"
-                );
+                let message =
+                    format!("takes floats, and the tensor holds {dtype}; convert it with .to_dtype(DType::F32)");
                 return Err(Error::new(ErrorKind::DType, "pmean", message));
             }
             Ok(self.all_reduce(AllReduceKind::Sum, &axes) / shards as f64)
         })
     }
 
-    /// The elementwise maximum over the shards along these axes; NaN wins.
+    /// The elementwise maximum over the shards along these axes, on every shard; NaN if one is NaN.
     ///
     /// # Errors
-    /// If an axis has no name here, or is given twice.
+    /// If a name is not that of an axis here, or an axis is given twice.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -108,7 +108,7 @@ impl Tensor {
         self.all_reduce(AllReduceKind::Max, &axes.into())
     }
 
-    /// The elementwise minimum over the shards along these axes; NaN wins.
+    /// The elementwise minimum over the shards along these axes, on every shard; NaN if one is NaN.
     ///
     /// # Errors
     /// As [`Tensor::pmax`].
@@ -135,11 +135,11 @@ impl Tensor {
         })
     }
 
-    /// The tensors of all shards along these axes, joined along an axis in the order of the named axes, the first being the slowest. To
-    /// join along a new axis, expand first: `x.expand_dims(0).all_gather("data", 0)`.
+    /// The tensors of all shards along these axes, joined along an axis in row-major order of the named axes: along the last, neighbours
+    /// follow each other. Every shard gets the result. To join along a new axis, expand first: `x.expand_dims(0).all_gather("data", 0)`.
     ///
     /// # Errors
-    /// If an axis has no name here, or `axis` is out of range.
+    /// If a name is not that of an axis here, or `axis` is out of range.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -162,12 +162,11 @@ impl Tensor {
         })
     }
 
-    /// The sum over the shards along these axes, cut along an axis so that each shard gets its part. It costs half as much as
+    /// The sum over the shards along these axes, of which each shard gets one part, cut along `axis`. It sends half as many bytes as
     /// [`Tensor::psum`].
     ///
     /// # Errors
-    /// If an axis has no name here, `axis` is out of range or its size not a multiple of the number of shards, or the dtype
-    /// is bool.
+    /// If a name is not that of an axis here, `axis` is out of range or its size is not a multiple of the number of shards, or the dtype is bool.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -191,11 +190,12 @@ impl Tensor {
         })
     }
 
-    /// Each shard cuts its tensor along `split` and sends part `i` to shard `i` of the named axis, which joins the parts along `concat`. So
-    /// the tensor is then cut along another axis.
+    /// Each shard cuts its tensor along `split` and sends part `i` to shard `i` of the named axis. It joins the parts that it gets, in the
+    /// order of the shards, along `concat`. So the whole tensor, which was cut along `concat`, is then cut along `split`.
     ///
     /// # Errors
-    /// If the axis has no name here, `split` or `concat` is out of range, or the size of `split` is not a multiple of the number of shards.
+    /// If no axis has this name here, `split` or `concat` is out of range, or the size of `split` is not a multiple of the number of
+    /// shards.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -214,10 +214,10 @@ impl Tensor {
         })
     }
 
-    /// For each pair `(from, to)`, shard `to` of the axis gets the tensor of shard `from`. Shards without a pair get zeros.
+    /// For each pair `(from, to)`, shard `to` of the axis gets the tensor of shard `from`. A shard to which none sends gets zeros.
     ///
     /// # Errors
-    /// If the axis has no name here, a position is out of range, or a shard sends or receives twice.
+    /// If no axis has this name here, a number is not that of a shard, or a shard sends or receives twice.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -234,8 +234,8 @@ impl Tensor {
         })
     }
 
-    /// The same tensor, with a request to an engine with several devices to cut it in this way, which may move it. It has no effect on one
-    /// device.
+    /// The same tensor. An engine with several devices is asked to cut it over them in this way, which may move its elements. On one device
+    /// it has no effect.
     ///
     /// # Errors
     /// If the tensor cannot be cut in this way.
@@ -255,10 +255,10 @@ impl Tensor {
     }
 }
 
-/// The position of the shard along a named axis, an i32.
+/// The position of the shard along a named axis, an i32 scalar.
 ///
 /// # Errors
-/// If the axis has no name here.
+/// If no axis has this name here.
 ///
 /// ```
 /// use remat::{Tensor, VmapOptions, axis_index, vmap_with};
@@ -278,7 +278,7 @@ pub fn axis_index(axis_name: &str) -> Tensor {
 /// The number of shards along a named axis.
 ///
 /// # Errors
-/// If the axis has no name here.
+/// If no axis has this name here.
 ///
 /// ```
 /// use remat::{Tensor, VmapOptions, axis_size, vmap_with};

@@ -181,7 +181,7 @@ impl Tensor {
         })
     }
 
-    /// The index along dimension `axis` in a tensor of this shape; a negative axis counts from the last.
+    /// A tensor of this shape in which each element is its own index along dimension `axis`; a negative axis counts from the last.
     ///
     /// # Errors
     /// If the axis is out of range, or the dtype is bool.
@@ -200,7 +200,7 @@ impl Tensor {
         })
     }
 
-    /// The numbers from `range.start` up to but excluding `range.end`, one apart.
+    /// The numbers from `range.start` up to but excluding `range.end`, one apart, in the dtype of their Rust type.
     ///
     /// ```
     /// use remat::Tensor;
@@ -216,7 +216,7 @@ impl Tensor {
     /// The numbers from `start` up or down to but excluding `end`, `step` apart.
     ///
     /// # Errors
-    /// If the step is 0, or a bound is not finite.
+    /// If the step is 0, or `start`, `end` or `step` is not finite.
     ///
     /// ```
     /// use remat::Tensor;
@@ -314,7 +314,7 @@ impl Tensor {
     /// The matrix with this vector on diagonal `offset`, or the diagonal of a matrix.
     ///
     /// # Errors
-    /// If there are not one or two dimensions.
+    /// If the tensor does not have one or two dimensions.
     ///
     /// ```
     /// use remat::Tensor;
@@ -426,7 +426,7 @@ fn arange<T: Element + Operand>(operation: &str, range: Range<T>, step: Scalar) 
                 return wrong("the step is 0");
             }
             if !count.is_finite() {
-                return wrong("start, end and step are finite numbers");
+                return wrong("start, end and step must be finite");
             }
             count.max(0.0) as i128
         }

@@ -36,16 +36,16 @@ pub struct ConvConfig {
     pub padding: Padding,
     /// The distance between the elements of the input after zeros are inserted, for a transposed convolution.
     pub input_dilation: Vec<usize>,
-    /// The distance between the elements of the kernel.
+    /// The distance between the elements of the kernel, `dilation` in PyTorch.
     pub kernel_dilation: Vec<usize>,
     /// The order of the dimensions of input, kernel and output: `N` batch, `C` feature, `O` output feature, `I` input
     /// feature, and a letter for each spatial dimension. `None` is `NC..`, `OI..`, `NC..`.
     pub layout: Option<[&'static str; 3]>,
-    /// The features are convolved in this many groups.
+    /// The number of groups of features, each of which is convolved by itself; `groups` in PyTorch. 1 by default.
     pub feature_groups: usize,
-    /// The batch is convolved in this many groups.
+    /// The number of groups of examples, each of which is convolved with its own part of the kernel's output features. 1 by default.
     pub batch_groups: usize,
-    /// The dtype of the sums and of the result, if it is not that of the operands.
+    /// The dtype of the sums and of the result; `None` is that of the operands.
     pub dtype: Option<DType>,
 }
 
@@ -65,8 +65,9 @@ impl Default for ConvConfig {
 }
 
 impl Tensor {
-    /// The convolution with a kernel, in any number of spatial dimensions; it is a cross-correlation, as usual in machine learning.
-    /// Parameters per spatial dimension are in the order of the kernel's dimensions.
+    /// The convolution with a kernel, in any number of spatial dimensions; it is a cross-correlation, as usual in machine learning. By
+    /// default the input is `[batch, channels, ..]`, the kernel `[output channels, input channels / groups, ..]`. Parameters per spatial
+    /// dimension are in the order of the kernel's dimensions.
     ///
     /// # Errors
     /// If ranks, features, groups or dtypes do not fit, or the layout is malformed.
@@ -92,7 +93,7 @@ impl Tensor {
 
 fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
     if x.rank() < 2 || x.rank() != kernel.rank() {
-        let message = format!("{x} and the kernel {kernel} are not of one rank of at least 2");
+        let message = format!("{x} and the kernel {kernel} must have the same rank, at least 2");
         return Err(Error::new(ErrorKind::Shape, "conv", message));
     }
     let spatial = x.rank() - 2;
@@ -148,7 +149,7 @@ fn dimension_numbers(rank: usize, layout: [&str; 3]) -> Result<[ConvDims; 3]> {
         let letters: Vec<char> = text.chars().collect();
         let position = |c: char| letters.iter().position(|l| *l == c);
         if letters.len() != rank {
-            return wrong(text, &format!("is not of {rank} letters"));
+            return wrong(text, &format!("must have {rank} letters"));
         }
         let [Some(first), Some(second)] = features.map(position) else {
             return wrong(text, &format!("lacks {} or {}", features[0], features[1]));

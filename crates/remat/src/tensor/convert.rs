@@ -6,8 +6,9 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// The elements converted to a dtype. A float becomes an integer by truncation and saturation, with NaN as 0; integers wrap; anything
-    /// but zero is `true`; a smaller float is rounded half to even. It adds no operation if the tensor has this dtype.
+    /// The elements converted to a dtype. A float becomes an integer by truncation and saturation, with NaN as 0; integers wrap around; as
+    /// a bool, anything but zero is `true`; a narrower float is rounded, half to even. There is no operation if the tensor already has this
+    /// dtype.
     ///
     /// ```
     /// use remat::{DType, Tensor};
@@ -22,11 +23,11 @@ impl Tensor {
         })
     }
 
-    /// The same bits as another dtype. Conversion to a narrower dtype adds a last dimension, to a wider one it consumes the last dimension;
-    /// the low end comes first.
+    /// The same bits read as another dtype. A narrower dtype adds a last dimension for the parts of each element, the lowest bits first; a
+    /// wider one takes its parts from the last dimension, which is dropped.
     ///
     /// # Errors
-    /// If one dtype is bool and the other not, or the last dimension does not make one wider element.
+    /// If one dtype is bool and the other is not, or the size of the last dimension is not that of the parts of one wider element.
     ///
     /// ```
     /// use remat::{DType, Tensor};
@@ -38,8 +39,8 @@ impl Tensor {
         bind1(BitcastConvertType { dtype }, &[self])
     }
 
-    /// The elements rounded, half to even, to a float format with fewer bits, in the same dtype. A format without mantissa bits has no NaN;
-    /// NaN then becomes infinite, as XLA defines it, while JAX on the CPU keeps it.
+    /// The elements rounded, half to even, to a float format of these numbers of bits, but kept in the same dtype. A format without
+    /// mantissa bits has no NaN; NaN then becomes infinite, as XLA defines it, while JAX on the CPU keeps it.
     ///
     /// # Errors
     /// If the dtype is not a float.

@@ -8,8 +8,8 @@ use crate::trace::{Device, current_loc, deferred};
 
 impl Tensor {
     /// The tensor on this device: itself if it is there already, otherwise a copy. On [`Device::cpu`] it is in the host's memory and not
-    /// bound to a device: operations on it run where the other operands are. (A tensor that is read keeps its copy on the host; this one
-    /// does not.)
+    /// bound to a device: operations on it run where the other operands are. (A tensor that is read, for example by [`Tensor::to_vec`],
+    /// keeps the copy on the host; one that is moved by `to_device` does not.)
     ///
     /// # Errors
     /// If the tensor is traced, since a program runs on one device; if the device does not have enough memory.
@@ -42,8 +42,8 @@ impl Tensor {
         })
     }
 
-    /// The tensor on the device of another one of its shape, cut over several devices in the same way: each gets only its shard. On one
-    /// device it is [`Tensor::to_device`].
+    /// The tensor on the device of `other`, a tensor of the same shape. If `other` is cut over several devices, so is the result, and each
+    /// device gets only its shard; otherwise this is [`Tensor::to_device`].
     ///
     /// # Errors
     /// If one of the two is traced, or the other has no elements; if the tensor cannot be cut in this way, or a device does not have enough
@@ -113,7 +113,8 @@ impl Tensor {
     /// Waits until the tensor is computed, on a device that computes asynchronously. Reading it waits too.
     ///
     /// # Errors
-    /// The error of a failed tensor, also of the run that computes it, at the line of its call; if it is traced or has no elements.
+    /// The error of a failed tensor, or of the run that computes it, located at the line that called it; if the tensor is traced or has no
+    /// elements.
     ///
     /// ```
     /// use remat::Tensor;

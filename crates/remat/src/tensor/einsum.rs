@@ -8,10 +8,10 @@ use super::shape::permute;
 use crate::Tensor;
 use crate::trace::deferred;
 
-/// Einstein summation in NumPy's full notation. Every operand has a letter per dimension. Letters that the result lacks are summed over, a
-/// letter that occurs twice in one operand selects its diagonal, and `...` covers the dimensions without letters, which broadcast. Without
-/// `->` the result has those dimensions, then the letters that occur once, in alphabetical order. Spaces are ignored. More than two
-/// operands are contracted pair by pair, beginning with the pair that leaves the least.
+/// Einstein summation in NumPy's full notation. Every operand has a letter for each dimension. Letters that are not in the result are
+/// summed over, a letter that occurs twice in one operand selects its diagonal, and `...` covers the dimensions without letters, which
+/// broadcast. Without `->` the result has those dimensions, then the letters that occur once, in alphabetical order. Spaces are ignored.
+/// More than two operands are contracted pair by pair, beginning with the pair whose product leaves the fewest elements.
 ///
 /// # Errors
 /// If the notation is malformed or does not fit the operands (the message says where), or if dtypes differ.
@@ -113,7 +113,7 @@ fn explicit_output(notation: &str, output: &str, inputs: &[Vec<Label>], widest: 
     for (i, label) in out.iter().enumerate() {
         let Label::Letter(letter) = label else { continue };
         if out[..i].contains(label) {
-            return malformed(notation, format!("'{letter}' is twice in the result"));
+            return malformed(notation, format!("'{letter}' occurs twice in the result"));
         }
         if !inputs.iter().any(|labels| labels.contains(label)) {
             return malformed(notation, format!("'{letter}' of the result is in no operand"));

@@ -44,10 +44,10 @@ unary! {
     round Round "The nearest integer; halves go to the even one.", "float", "[0.5f32, 1.5, 2.6]" => "[0.0f32, 2.0, 3.0]";
     exp Exp "The exponential.", "float", "[0.0f32, 1.0]" => "[1.0f32, 2.7182817]";
     exp2 Exp2 "Two to the power of the element.", "float", "[3.0f32, -1.0]" => "[8.0f32, 0.5]";
-    expm1 Expm1 "`exp(x) - 1`, exact near zero.", "float", "[1e-10f64]" => "[1.00000000005e-10f64]";
-    log Log "The natural logarithm; NaN of negative numbers.", "float", "[1.0f32, 10.0]" => "[0.0f32, 2.3025851]";
-    log1p Log1p "`log(1 + x)`, exact near zero.", "float", "[1e-10f64]" => "[9.9999999995e-11f64]";
-    sqrt Sqrt "The square root; NaN of negative numbers.", "float", "[4.0f32, 2.0]" => "[2.0f32, 1.4142135]";
+    expm1 Expm1 "`exp(x) - 1`, accurate near zero.", "float", "[1e-10f64]" => "[1.00000000005e-10f64]";
+    log Log "The natural logarithm; NaN for negative numbers.", "float", "[1.0f32, 10.0]" => "[0.0f32, 2.3025851]";
+    log1p Log1p "`log(1 + x)`, accurate near zero.", "float", "[1e-10f64]" => "[9.9999999995e-11f64]";
+    sqrt Sqrt "The square root; NaN for negative numbers.", "float", "[4.0f32, 2.0]" => "[2.0f32, 1.4142135]";
     rsqrt Rsqrt "`1 / sqrt(x)`.", "float", "[4.0f32, 0.25]" => "[0.5f32, 2.0]";
     cbrt Cbrt "The cube root, also of negative numbers.", "float", "[27.0f32, -8.0]" => "[3.0f32, -2.0]";
     #[doc(alias = "logistic")]
@@ -65,8 +65,8 @@ unary! {
     acosh Acosh "The inverse hyperbolic cosine; NaN below 1.", "float", "[1.0f32, 2.0]" => "[0.0f32, 1.316958]";
     atanh Atanh "The inverse hyperbolic tangent; NaN outside -1 to 1.", "float", "[0.0f32, 0.5]" => "[0.0f32, 0.54930614]";
     erf Erf "The error function.", "float", "[0.0f32, 1.0]" => "[0.0f32, 0.8427008]";
-    erfc Erfc "`1 - erf(x)`, exact for large elements.", "float", "[0.0f32, 1.0]" => "[1.0f32, 0.15729921]";
-    erfcx Erfcx "`exp(x^2) erfc(x)`: what `erfc` is before it underflows.", "float", "[1.0f32, 100.0]" => "[0.42758358f32, 0.005641614]";
+    erfc Erfc "`1 - erf(x)`, accurate for large elements.", "float", "[0.0f32, 1.0]" => "[1.0f32, 0.15729921]";
+    erfcx Erfcx "`exp(x^2) erfc(x)`: `erfc`, scaled so that it does not underflow.", "float", "[1.0f32, 100.0]" => "[0.42758358f32, 0.005641614]";
     erf_inv ErfInv "The inverse of the error function; NaN outside -1 to 1.", "float",
         "[0.0f32, 0.5]" => "[0.0f32, 0.47693628]";
     lgamma Lgamma "The logarithm of the absolute value of the gamma function.", "float",
@@ -104,21 +104,21 @@ macro_rules! binary {
 binary! {
     add Binary::Add, "The sum; the `+` operator.", "[1.0f32, 2.0]", "0.5" => "[1.5f32, 2.5]";
     sub Binary::Sub, "The difference; the `-` operator.", "[1.0f32, 2.0]", "0.5" => "[0.5f32, 1.5]";
-    mul Binary::Mul, "The product of elements; the `*` operator.", "[1.0f32, 2.0]", "0.5" => "[0.5f32, 1.0]";
-    div Binary::Div, "The quotient; the `/` operator. That of integers is truncated.", "[7, -7]", "2" => "[3, -3]";
+    mul Binary::Mul, "The elementwise product; the `*` operator.", "[1.0f32, 2.0]", "0.5" => "[0.5f32, 1.0]";
+    div Binary::Div, "The quotient; the `/` operator. Integer quotients are truncated.", "[7, -7]", "2" => "[3, -3]";
     rem Binary::Rem, "The remainder with the sign of the dividend; the `%` operator.", "[7, -7]", "4" => "[3, -3]";
     maximum Binary::Max, "The larger element; NaN if one is NaN. Equal elements share the derivative.", "[1.0f32, -2.0]", "0.0" => "[1.0f32, 0.0]";
     minimum Binary::Min, "The smaller element; NaN if one is NaN. Equal elements share the derivative.", "[1.0f32, -2.0]", "0.0" => "[0.0f32, -2.0]";
-    atan2 Binary::Atan2, "The angle of the point with ordinate `self` and abscissa `other`.",
+    atan2 Binary::Atan2, "The angle, in radians, of the point with y-coordinate `self` and x-coordinate `other`.",
         "[1.0f32, -1.0]", "Tensor::new([1.0f32, -1.0])" => "[0.78539816f32, -2.3561945]";
     and Binary::And, "The logical or bitwise `and`; the `&` operator.", "[6, 5]", "3" => "[2, 1]";
     or Binary::Or, "The logical or bitwise `or`; the `|` operator.", "[6, 5]", "3" => "[7, 7]";
     xor Binary::Xor, "The logical or bitwise exclusive `or`; the `^` operator.", "[6, 5]", "3" => "[5, 6]";
-    shift_left Binary::ShiftLeft, "The bits shifted to the left; the `<<` operator. 0 if the shift has no bit left.",
+    shift_left Binary::ShiftLeft, "The bits shifted to the left; the `<<` operator. 0 if it shifts all bits out.",
         "[1, 3]", "2" => "[4, 12]";
-    shift_right_arithmetic Binary::ShiftRightArithmetic, "The bits shifted to the right; the sign comes in.",
+    shift_right_arithmetic Binary::ShiftRightArithmetic, "The bits shifted to the right, filled with the sign bit.",
         "[-8, 8]", "1" => "[-4, 4]";
-    shift_right_logical Binary::ShiftRightLogical, "The bits shifted to the right; zeros come in.",
+    shift_right_logical Binary::ShiftRightLogical, "The bits shifted to the right, filled with zeros.",
         "[-8, 8]", "1" => "[2147483644, 4]";
     eq Compare::Eq, "Whether the elements are equal, as a bool.", "[1, 2]", "2" => "[false, true]";
     ne Compare::Ne, "Whether the elements differ, as a bool.", "[1, 2]", "2" => "[true, false]";
@@ -173,7 +173,7 @@ impl Tensor {
         })
     }
 
-    /// A small integer power, by repeated multiplication. Negative powers are for floats only.
+    /// An integer power, by repeated multiplication. Negative exponents are for floats only.
     ///
     /// # Errors
     /// If the dtype is bool, or an integer with a negative exponent.
@@ -188,8 +188,8 @@ impl Tensor {
         bind1(IntegerPow { y: exponent }, &[self])
     }
 
-    /// The power. An integer exponent is [`Tensor::powi`], for any numeric dtype. Any other exponent requires floats, and gives NaN for a
-    /// negative base unless it is an integer.
+    /// The tensor to a power. A Rust integer as exponent means [`Tensor::powi`], for any numeric dtype. Any other exponent requires floats,
+    /// and gives NaN for a negative element unless the exponent is a whole number.
     ///
     /// # Errors
     /// If the shapes do not broadcast, the dtypes differ, or the operation does not take the dtype.
@@ -255,7 +255,7 @@ impl Tensor {
         deferred(|| {
             let mask = self.aval()?;
             if mask.dtype != DType::Bool {
-                let message = format!("the mask is bool, not {mask}; compare it first, as in `x.ne(0)`");
+                let message = format!("the mask must be bool, not {mask}; compare it first, as in `x.ne(0)`");
                 return Err(Error::new(ErrorKind::DType, "select", message));
             }
             let (if_true, if_false) = (if_true.argument(), if_false.argument());
@@ -270,7 +270,8 @@ impl Tensor {
         })
     }
 
-    /// The elements of the case with the number in this i32 tensor. A number out of range is clamped. All broadcast.
+    /// For each number in this i32 tensor, the element of the case with this number, from 0. Numbers out of range are clamped. All
+    /// broadcast.
     ///
     /// # Errors
     /// If this tensor is not i32 (or bool, for two cases), there is no case, or dtypes or shapes do not fit.
@@ -293,7 +294,7 @@ impl Tensor {
         })
     }
 
-    /// The elements clamped to `min` and `max`; the maximum wins where the bounds cross. All broadcast.
+    /// The elements clamped to the range from `min` to `max`; where `min` is above `max`, the result is `max`. All broadcast.
     ///
     /// # Errors
     /// If the shapes do not broadcast or the dtypes differ.

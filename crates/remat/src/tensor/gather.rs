@@ -17,8 +17,8 @@ impl Tensor {
     /// range, a range with a [`step`](crate::index::step), or a tensor of integers. `..` is a whole dimension,
     /// [`Ellipsis`](crate::index::Ellipsis) all remaining ones, [`NewAxis`](crate::index::NewAxis) a new one.
     ///
-    /// Several index tensors broadcast to one shape. Its dimensions take the place of the tensors if these and numbers are adjacent, and
-    /// come first otherwise. Tensor indices are handled at run time as in [`Tensor::take`].
+    /// Several index tensors broadcast to one shape. Its dimensions take the place of the index tensors if these and the numbers in the
+    /// index are all adjacent, and come first otherwise, as in NumPy. Tensor indices are handled at run time as in [`Tensor::take`].
     ///
     /// # Errors
     /// If there are more entries than dimensions, or a number or a range is out of range.
@@ -38,9 +38,9 @@ impl Tensor {
         deferred(|| get("index", self, resolve("index", self.aval()?, index.to_indices())?, IndexMode::FillOrDrop))
     }
 
-    /// The slices along an axis at the indices in a tensor, whose dimensions replace the axis. `take(ids, 0)` looks up embeddings. Negative
-    /// indices count from the end. An index out of range gives NaN for floats, the smallest value for signed integers, the largest for
-    /// unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
+    /// The slices along an axis at the given indices; the dimensions of `indices` replace the axis. `take(ids, 0)` looks up embeddings.
+    /// Negative indices count from the end. An index out of range gives NaN for floats, the smallest value for signed integers, the largest
+    /// for unsigned ones, and `true` for bools; it has no gradient. [`Tensor::take_clipped`] clips indices instead.
     ///
     /// # Errors
     /// If the axis is out of range, or the indices are not integers.
@@ -91,8 +91,8 @@ impl Tensor {
         deferred(|| take_along_axis(self, indices, axis.get()))
     }
 
-    /// A block of these sizes at dynamic starts: a tuple or slice of integer scalars, one per dimension. They are clamped so that the block
-    /// fits.
+    /// A block of these sizes, whose position may depend on values: `starts` is a tuple or slice of integer scalars, one per dimension.
+    /// They are clamped so that the block fits.
     ///
     /// # Errors
     /// If there is not one start and one size per dimension, a size exceeds its dimension, or a start is not an integer scalar.
@@ -115,7 +115,7 @@ impl Tensor {
         })
     }
 
-    /// The tensor with a block replaced, at dynamic starts that are clamped so that the block fits.
+    /// The tensor with a block replaced by `update`, at starts as in [`Tensor::dynamic_slice`].
     ///
     /// # Errors
     /// If the update has another dtype or rank or is larger, or a start is not an integer scalar.
@@ -136,7 +136,7 @@ impl Tensor {
         })
     }
 
-    /// The slice at one dynamic index along an axis, which is dropped. The index is clamped.
+    /// The slice at one index along an axis, which is dropped. The index may depend on values, and is clamped to the axis.
     ///
     /// # Errors
     /// If the axis is out of range, or the index is not an integer scalar.
@@ -162,8 +162,8 @@ impl Tensor {
         })
     }
 
-    /// One-hot encoding: a new last dimension of size `classes` with one at the index in the element and zeros elsewhere. It is all zeros
-    /// for an index out of range.
+    /// One-hot encoding of integers: a new last dimension of size `classes`, with one at the index that the element is and zeros elsewhere.
+    /// An index out of range gives only zeros.
     ///
     /// # Errors
     /// If the elements are not integers.
@@ -303,7 +303,7 @@ fn take(tensor: &Tensor, indices: &Tensor, axis: i64, mode: IndexMode) -> Result
     let axis = self::axis("take", aval, axis)?;
     let index = indices.aval()?;
     if !index.dtype.is_integer() {
-        let message = format!("the indices are integers, not {index}; convert them with .to_dtype(DType::I32)");
+        let message = format!("the indices must be integers, not {index}; convert them with .to_dtype(DType::I32)");
         return Err(Error::new(ErrorKind::DType, "take", message));
     }
     gather(tensor, &[(axis, indices.clone())], &index.shape, axis, mode)
@@ -349,7 +349,7 @@ fn take_along_axis(tensor: &Tensor, indices: &Tensor, axis: i64) -> Result<Tenso
     let name = "take_along_axis";
     let (aval, index) = (tensor.aval()?, indices.aval()?);
     if !index.dtype.is_integer() {
-        let message = format!("the indices are integers, not {index}; convert them with .to_dtype(DType::I32)");
+        let message = format!("the indices must be integers, not {index}; convert them with .to_dtype(DType::I32)");
         return Err(Error::new(ErrorKind::DType, name, message));
     }
     let axis = self::axis(name, aval, axis)?;
@@ -420,7 +420,7 @@ pub fn non_negative(indices: &Tensor, size: usize) -> Tensor {
             return Err(Error::new(
                 ErrorKind::DType,
                 "index::non_negative",
-                format!("indices are integers, not {aval}"),
+                format!("the indices must be integers, not {aval}"),
             ));
         }
         let wide = indices.to_dtype(wide(aval.dtype));

@@ -23,7 +23,7 @@ pub enum Index {
     },
     /// A new axis of size 1.
     NewAxis,
-    /// All whole dimensions that the other entries leave.
+    /// All remaining dimensions, whole.
     Ellipsis,
     /// The indices in a tensor of integers.
     Tensor(Tensor),
@@ -33,7 +33,7 @@ pub enum Index {
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
-/// All dimensions that the other entries of an index leave: NumPy's `...`.
+/// All dimensions that no other entry of the index takes: NumPy's `...`.
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 

@@ -75,7 +75,7 @@ impl Tensor {
     /// `count` equal parts along an axis.
     ///
     /// # Errors
-    /// If the axis is out of range, or its size is not a multiple of `count`; then every part is failed.
+    /// If the axis is out of range, or its size is not a multiple of `count`; then every part is a failed tensor.
     ///
     /// ```
     /// use remat::Tensor;
@@ -91,7 +91,7 @@ impl Tensor {
             let size = aval.shape[axis];
             if count == 0 || !size.is_multiple_of(count) {
                 let message = format!(
-                    "dimension {axis} of {aval} is not {count} equal parts; `chunk` and `split_at` make unequal ones"
+                    "dimension {axis} of {aval} does not split into {count} equal parts; `chunk` and `split_at` make unequal ones"
                 );
                 return Err(Error::new(ErrorKind::Shape, "split", message));
             }
@@ -103,7 +103,7 @@ impl Tensor {
     /// The parts along an axis that begin at 0 and at each of these indices.
     ///
     /// # Errors
-    /// If the axis is out of range, or the indices decrease or pass its size; then every part is failed.
+    /// If the axis is out of range, or the indices decrease or pass its size; then every part is a failed tensor.
     ///
     /// ```
     /// use remat::Tensor;
@@ -128,7 +128,7 @@ impl Tensor {
     /// At most `count` parts along an axis, all of the same size except the last, which may be smaller.
     ///
     /// # Errors
-    /// If the axis is out of range or `count` is 0; then every part is failed.
+    /// If the axis is out of range or `count` is 0; then every part is a failed tensor.
     ///
     /// ```
     /// use remat::Tensor;
@@ -171,7 +171,7 @@ impl Tensor {
         })
     }
 
-    /// As [`Tensor::pad`], with `value` also between the elements: before, after, and between for each dimension.
+    /// As [`Tensor::pad`], with `value` also between the elements: each dimension has the numbers before, after, and between two elements.
     ///
     /// # Errors
     /// As [`Tensor::pad`].
@@ -240,7 +240,7 @@ impl Tensor {
         })
     }
 
-    /// The elements shifted by `shift` along axes; those that leave at the end return at the start.
+    /// The elements shifted by `shift` positions along axes; those that pass the end come back at the start.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.

@@ -55,8 +55,8 @@ impl Tensor {
         })
     }
 
-    /// The general product: sums over pairs of contracting dimensions, for each index of the pairs of batch dimensions. The result has the
-    /// batch dimensions, then the free dimensions of the left operand, then those of the right one.
+    /// The general product: it sums over pairs of contracted axes, for each index along the pairs of batch axes. The result has the batch
+    /// dimensions, then the free dimensions of the left operand, then those of the right one.
     ///
     /// # Errors
     /// If axes are out of range or given twice, their numbers or sizes differ, or the dtypes differ.
@@ -164,7 +164,7 @@ fn dot_general(
     let (lb, rb) = (batch.0.resolve(name, a)?, batch.1.resolve(name, b)?);
     for (aval, contracting, batch) in [(a, &l, &lb), (b, &r, &rb)] {
         if let Some(axis) = contracting.iter().find(|axis| batch.contains(axis)) {
-            let message = format!("axis {axis} of {aval} is given both to contract and as batch");
+            let message = format!("axis {axis} of {aval} is given both as contracted and as batch axis");
             return Err(Error::new(ErrorKind::Axis, name, message));
         }
     }

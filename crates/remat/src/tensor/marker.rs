@@ -20,7 +20,7 @@ impl Tensor {
         bind1(Name { name: name.into() }, &[self])
     }
 
-    /// The tensor as a constant for every derivative.
+    /// The same tensor, which every derivative treats as a constant.
     ///
     /// ```
     /// use remat::Tensor;
@@ -34,7 +34,7 @@ impl Tensor {
         bind1(StopGradient, &[self])
     }
 
-    /// A copy in another memory: that of the host beside the device, or back.
+    /// A copy in the host's memory beside the device, or back in the device's memory.
     ///
     /// ```
     /// use remat::ir::MemorySpace;
@@ -49,9 +49,9 @@ impl Tensor {
     }
 }
 
-/// The tensors as values that are available once all of them are computed: operations on any of the results run after the operations that
-/// compute the operands. Nothing is merged across the barrier, so an operation that is repeated behind it is computed again. The bits of
-/// the results do not change. The derivatives have a barrier of their own.
+/// The same tensors, behind a barrier: operations on any of the results run after all operands are computed. Nothing is merged across the
+/// barrier, so an operation that is repeated behind it is computed again. The bits of the results do not change. The derivatives have a
+/// barrier of their own.
 ///
 /// Use it to order operations for memory; otherwise the engine chooses an order with a low peak. Operations that use none of the results
 /// are not ordered. A barrier of one tensor only keeps passes from merging: the tensor and its readers may still share one loop, in which

@@ -1,8 +1,8 @@
 //! The operations on tensors, one file per subject.
 //!
 //! Every method consists of one or a few operations, which are computed at once, or staged while a function is traced. Methods take `&self`
-//! and return a tensor. If something does not fit, it is a failed tensor, whose error names the operation, the types and your own line.
-//! There is no promotion between dtypes, no operation in place, and no view.
+//! and return a tensor. If operands or arguments do not fit, the result is a failed tensor, whose error names the operation, the types and
+//! your own line. There is no promotion between dtypes, no operation in place, and no view.
 
 mod activation;
 mod argument;

@@ -7,8 +7,8 @@ use super::elementwise::require_float;
 use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
-/// The windows of [`Tensor::max_pool`] and similar methods. They slide over the last `window.len()` dimensions; a size of 1 leaves a
-/// dimension alone. An empty `Vec` means the window itself for strides, and ones for dilations.
+/// The windows of [`Tensor::max_pool`] and similar methods. They slide over the last `window.len()` dimensions; a window of size 1 leaves
+/// its dimension as it is. An empty `Vec` means the window itself for strides, and ones for dilations.
 ///
 /// ```
 /// use remat::{Padding, PoolConfig};
@@ -25,7 +25,7 @@ pub struct PoolConfig {
     pub padding: Padding,
     /// The distance between the elements of a window.
     pub dilation: Vec<usize>,
-    /// Whether an average counts the padding.
+    /// Whether an average counts the padding, as zeros; `true` by default.
     pub count_padding: bool,
 }
 
@@ -133,7 +133,7 @@ impl Tensor {
             },
         };
         let Some(left_alone) = aval.rank().checked_sub(slid) else {
-            let message = format!("a window of {slid} dimensions is too much for {aval}");
+            let message = format!("a window of {slid} dimensions does not fit {aval}");
             return Err(Error::new(ErrorKind::Argument, name, message));
         };
         let numbers = |what: &str, numbers: &[usize]| spatial_numbers(name, what, numbers, slid);

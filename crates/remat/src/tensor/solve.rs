@@ -64,8 +64,8 @@ impl Tensor {
         })
     }
 
-    /// The lower triangular `l` with `l lᵀ = a`, where `a`, `[.., n, n]`, is symmetric positive definite: the mean of this tensor and its
-    /// transpose, like JAX's default, `symmetrize_input`. Elements above the diagonal are zero. Where `a` is not positive definite, the
+    /// The lower triangular `l`, `[.., n, n]`, with `l lᵀ = a`. The symmetric positive definite `a` is the mean of this tensor and its
+    /// transpose, as by default in JAX (`symmetrize_input`). Elements above the diagonal are zero. Where `a` is not positive definite, the
     /// lower triangle is NaN. Floats only; f16 and bf16 are computed in f32.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::Tensor;
 use crate::trace::{bind, bind1, deferred, deferred_all};
 
 impl Tensor {
-    /// The elements along an axis in ascending order; NaN last.
+    /// The elements along an axis in ascending order; NaN comes last.
     ///
     /// # Errors
     /// If the axis is out of range.
@@ -27,7 +27,7 @@ impl Tensor {
         })
     }
 
-    /// The i32 indices along an axis that sort it in ascending order; equal elements keep their order; NaN last.
+    /// The i32 indices that sort the elements along an axis in ascending order. Equal elements keep their order; NaN comes last.
     ///
     /// # Errors
     /// If the axis is out of range.
@@ -48,8 +48,8 @@ impl Tensor {
         })
     }
 
-    /// Tensors of one shape sorted together along an axis, by the first `keys` of them, the first having priority. Equal keys keep their
-    /// order.
+    /// Tensors of one shape sorted together along an axis: the first `keys` of them are compared, the first one before the others, and the
+    /// rest are rearranged with them. Equal keys keep their order.
     ///
     /// # Errors
     /// If the axis is out of range, shapes differ, or `keys` is 0 or more than the number of tensors. Without tensors the result is empty.

@@ -38,7 +38,7 @@ impl Tensor {
 }
 
 impl At {
-    /// Clips indices out of range to the first and the last; otherwise updates ignore them.
+    /// Clips indices out of range to the first or the last; without this, updates ignore them.
     ///
     /// ```
     /// use remat::Tensor;
@@ -63,7 +63,7 @@ impl At {
         At { unique: true, ..self }
     }
 
-    /// The elements: as [`Tensor::index`], or clipped.
+    /// The elements at the index: as [`Tensor::index`], or with clipped indices.
     ///
     /// # Errors
     /// As [`Tensor::index`].
@@ -127,7 +127,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Mul, values.argument()))
     }
 
-    /// The tensor with the minimum of element and value at the index.
+    /// The tensor with the smaller of its element and the value at the index.
     ///
     /// # Errors
     /// As [`At::set`].
@@ -142,7 +142,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Min, values.argument()))
     }
 
-    /// The tensor with the maximum of element and value at the index.
+    /// The tensor with the larger of its element and the value at the index.
     ///
     /// # Errors
     /// As [`At::set`].
@@ -284,10 +284,8 @@ impl At {
 fn fill(values: &Tensor, shape: &[usize]) -> Result<Tensor> {
     let aval = values.aval()?;
     if !broadcasts(&aval.shape, shape) {
-        let message = format!(
-            "the values {aval} do not broadcast to {}, which is indexed",
-            aval.with_shape(shape.iter().copied())
-        );
+        let message =
+            format!("the values {aval} do not broadcast to the indexed {}", aval.with_shape(shape.iter().copied()));
         return Err(Error::new(ErrorKind::Shape, "at", message));
     }
     Ok(broadcast_trailing(values, aval.clone(), shape))

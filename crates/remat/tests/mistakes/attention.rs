@@ -89,7 +89,7 @@ fn biases_and_masks() {
     let mask = AttentionConfig { mask: Some(zeros(&[4, 4])), ..AttentionConfig::default() };
     mistake!(
         dot_product_attention(&x, &x, &x, &mask),
-        "dot_product_attention: the mask is bool, not f32[1,1,4,4]",
+        "dot_product_attention: the mask must be bool, not f32[1,1,4,4]",
         1,
         9
     );

@@ -24,7 +24,7 @@ fn elements_and_shapes() {
 #[test]
 fn ranges() {
     mistake!(Tensor::arange_step(0, 5, 0), "arange_step: the step is 0", 0, 14);
-    mistake!(Tensor::arange_step(0.0, 1.0, f32::NAN), "arange_step: start, end and step are finite numbers", 0, 14);
+    mistake!(Tensor::arange_step(0.0, 1.0, f32::NAN), "arange_step: start, end and step must be finite", 0, 14);
     mistake!(Tensor::linspace(0.0, 1.0, 5, DType::I32), "linspace: takes a float dtype and got i32", 0, 14);
 }
 

@@ -159,7 +159,7 @@ fn operations_that_do_not_take_the_dtype() {
     );
     mistake!(
         Tensor::new([1.0f32]).select(1.0, 2.0),
-        "select: the mask is bool, not f32[1]; compare it first, as in `x.ne(0)`",
+        "select: the mask must be bool, not f32[1]; compare it first, as in `x.ne(0)`",
         1,
         31
     );

@@ -26,7 +26,7 @@ fn notations() {
     );
     mistake!(einsum("ij,jk", &[&x]), "einsum: 2 operands are written and 1 are given, in \"ij,jk\"", 0, 14);
     mistake!(einsum("i1->i", &[&x]), "einsum: '1' is not a letter, in \"i1->i\"", 0, 14);
-    mistake!(einsum("ij->ii", &[&x]), "einsum: 'i' is twice in the result, in \"ij->ii\"", 0, 14);
+    mistake!(einsum("ij->ii", &[&x]), "einsum: 'i' occurs twice in the result, in \"ij->ii\"", 0, 14);
     mistake!(einsum("...j->j", &[&x]), "einsum: the result lacks the \"...\" of the operands, in \"...j->j\"", 0, 14);
     mistake!(einsum("ij", &[]), "einsum: 1 operands are written and 0 are given, in \"ij\"", 0, 14);
     mistake!(

@@ -90,7 +90,7 @@ fn windows_of_pools() {
     mistake!(x.max_pool(&PoolConfig::new([2, 0])), "max_pool: window is [2, 0] and not 2 positive numbers", 0, 16);
     mistake!(
         x.min_pool(&PoolConfig::new([1; 5])),
-        "min_pool: a window of 5 dimensions is too much for f32[1,3,8,8]",
+        "min_pool: a window of 5 dimensions does not fit f32[1,3,8,8]",
         1,
         11
     );

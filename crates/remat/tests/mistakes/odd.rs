@@ -205,7 +205,7 @@ fn axes_and_indices_at_the_ends_of_integers() {
     );
     mistake!(
         x.split(0, 0),
-        "split: dimension 0 of f32[2,3] is not 0 equal parts; `chunk` and `split_at` make unequal ones",
+        "split: dimension 0 of f32[2,3] does not split into 0 equal parts; `chunk` and `split_at` make unequal ones",
         1,
         11
     );

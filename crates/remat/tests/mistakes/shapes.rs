@@ -63,7 +63,7 @@ fn general_products() {
     );
     mistake!(
         x.dot_general(&y, (0, 0), (0, 0)),
-        "dot_general: axis 0 of f32[2,3] is given both to contract and as batch",
+        "dot_general: axis 0 of f32[2,3] is given both as contracted and as batch axis",
         1,
         11
     );
@@ -127,7 +127,7 @@ fn padding() {
 fn splitting() {
     mistake!(
         zeros(&[5, 2]).split(2, 0),
-        "split: dimension 0 of f32[5,2] is not 2 equal parts; `chunk` and `split_at` make unequal ones",
+        "split: dimension 0 of f32[5,2] does not split into 2 equal parts; `chunk` and `split_at` make unequal ones",
         1,
         24
     );
@@ -146,7 +146,7 @@ fn convolution() {
     );
     mistake!(
         x.conv(&zeros(&[4, 3, 3]), &ConvConfig::default()),
-        "conv: f32[1,3,8,8] and the kernel f32[4,3,3] are not of one rank of at least 2",
+        "conv: f32[1,3,8,8] and the kernel f32[4,3,3] must have the same rank, at least 2",
         1,
         11
     );
@@ -162,7 +162,7 @@ fn convolution() {
     let padding = ConvConfig { padding: Padding::Explicit(vec![(1, 1)]), ..ConvConfig::default() };
     mistake!(x.conv(&zeros(&[4, 3, 3, 3]), &padding), "conv: 1 pair of padding for 2 spatial dimensions", 0, 16);
     let layout = ConvConfig { layout: Some(["NHWC", "HWIO", "NHW"]), ..ConvConfig::default() };
-    mistake!(x.conv(&zeros(&[4, 3, 3, 3]), &layout), "conv: the layout \"NHW\" is not of 4 letters", 0, 16);
+    mistake!(x.conv(&zeros(&[4, 3, 3, 3]), &layout), "conv: the layout \"NHW\" must have 4 letters", 0, 16);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn pooling() {
     let x = zeros(&[4, 4]);
     mistake!(
         x.max_pool(&PoolConfig::new([2, 2, 2])),
-        "max_pool: a window of 3 dimensions is too much for f32[4,4]",
+        "max_pool: a window of 3 dimensions does not fit f32[4,4]",
         1,
         11
     );

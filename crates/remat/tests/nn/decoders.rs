@@ -262,7 +262,7 @@ fn what_does_not_fit_is_an_error() {
             &Tensor::zeros([3], DType::I32),
             &at.index(..3)
         )),
-        "the mask is bool, not i32[3]; compare, as with .ge(0)"
+        "the mask must be bool, not i32[3]; compare it first, as in `x.ge(0)`"
     );
     assert_eq!(
         message(next_token_loss(&Tensor::ones([2], DType::F32), &Tensor::from(1i32), None)),

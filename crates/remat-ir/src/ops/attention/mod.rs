@@ -183,7 +183,7 @@ impl DotProductAttention {
             }
         }
         if let Some(mask) = mask.filter(|mask| mask.dtype != DType::Bool) {
-            return dtype_error(name, format!("the mask is bool, not {mask}"));
+            return dtype_error(name, format!("the mask must be bool, not {mask}"));
         }
         let out = query.with_shape([sizes.batch, sizes.queries, sizes.heads, sizes.value_features]);
         let logsumexp = scores.with_shape([sizes.batch, sizes.heads, sizes.queries]);
