@@ -49,7 +49,7 @@ pub struct Cluster(Node);
 
 impl Cluster {
     /// Joins the cluster described by the environment of this process, in the variables of [`ClusterConfig::from_variables`], or returns a
-    /// process by itself if there is none. It waits until all processes have joined.
+    /// process by itself if the environment describes none. It waits until all processes have joined.
     ///
     /// # Errors
     /// If variables are wrong or missing, or not all processes join.
@@ -129,7 +129,7 @@ impl Cluster {
     /// Waits until all processes have reached the barrier with this name. The name can be used again afterwards.
     ///
     /// # Errors
-    /// If not all arrive within this time, with the missing ones; if one ends or leaves.
+    /// If not all arrive within this time (the error lists the missing ones); if one ends or leaves.
     #[track_caller]
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         let here = current_loc();
@@ -146,10 +146,10 @@ impl Cluster {
         self.0.store().map_err(|error| error.at(here))
     }
 
-    /// Fails if the cluster has failed, for a process that computes for long between sums.
+    /// Fails if the cluster has failed. Call it in a process that computes for long between sums.
     ///
     /// # Errors
-    /// The failure.
+    /// The failure of the cluster.
     #[track_caller]
     pub fn check(&self) -> Result<()> {
         let here = current_loc();

@@ -2,7 +2,7 @@
 //!
 //! Write a model as a plain Rust function over [`Tensor`]s. [`grad`], [`vmap`], [`jit`] and others trace it once into a small typed program
 //! and transform that program. [`checkpoint`] with a [`Policy`] decides what the backward pass keeps and what it computes again. Values and
-//! gradients are the same under every policy (docs/DESIGN.md names one exception, of roundings):
+//! gradients are the same under every policy (up to roundings in one case, which docs/DESIGN.md describes):
 //!
 //! ```
 //! use remat::{DType, Policy, Tensor, Tree, checkpoint, value_and_grad};
@@ -102,7 +102,7 @@ pub mod index {
     pub use crate::tensor::{AsIndex, At, Ellipsis, Index, IndexRange, Indices, NewAxis, non_negative, span, step};
 }
 
-/// Tools for writing layers, used by [`nn`] and for your own. For its user a layer is one call, so its errors, and its values in reports,
+/// Tools for writing layers, with which those of [`nn`] are written. Its user sees a layer as one call, so errors, and values in reports,
 /// are located at the line that calls the layer, not inside it.
 ///
 /// ```

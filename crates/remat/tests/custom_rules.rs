@@ -212,9 +212,9 @@ fn typos_are_found_where_rules_are_not_traced() {
     let error = message(&named_in_rule("slope"));
     assert!(error.contains("no value in the region has; did you mean `slope`?"), "{error}");
     for f in [sin2, exp2, exp2_reverse] {
-        assert!(message(&f).contains("nothing in it is named"), "{}", message(&f));
+        assert!(message(&f).contains("no value in it has a name"), "{}", message(&f));
     }
-    assert!(message(&|x: &Tensor| tower(200, x)).contains("nothing in it is named"));
+    assert!(message(&|x: &Tensor| tower(200, x)).contains("no value in it has a name"));
 }
 
 /// The names of an inner region are those of the outer one, and nothing is traced for them again.

@@ -436,7 +436,7 @@ fn associative_scan_reports_what_does_not_fit() {
     let pair = (Tensor::zeros(3, DType::F32), Tensor::zeros(4, DType::F32));
     let first = |a: &(Tensor, Tensor), _: &(Tensor, Tensor)| a.clone();
     let error = associative_scan(first, &pair).unwrap_err();
-    assert_eq!(error.message(), "the lengths differ: 4 of f32[4], 3 before");
+    assert_eq!(error.message(), "the lengths differ: 4 of f32[4] and 3 of the leaf before");
     let sum = |a: &Tensor, _: &Tensor| a.sum(..);
     let error = associative_scan(sum, &pair.1).unwrap_err();
     assert_eq!(error.message(), "the function takes f32[2] and gives f32[]; they must be equal");

@@ -336,7 +336,7 @@ fn mistakes_are_told() {
     let message = error(&along(&["data"]), spec!["data"], inner).message().to_string();
     assert!(message.starts_with("the result differs between shards along `data`"), "{message}");
     let advice =
-        "one inside of it is over the same mesh, along axes that the outer one leaves (the option `axis_names`)";
+        "one inside of it must be over the same mesh, along axes that the outer one leaves (the option `axis_names`)";
     let again = |x: &Tensor| shard_map_with(&along(&["data"]), &mesh(), spec![], spec![], Tensor::sin)(x);
     let message = error(&along(&["data"]), spec![], again).message().to_string();
     let expected =

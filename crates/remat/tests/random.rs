@@ -426,10 +426,13 @@ fn mistakes() {
         message(random::categorical(key(), (), &logits(), 2)),
         "random::categorical: axis 2 is out of range for f32[3,4], which has 2 dimensions"
     );
-    assert_eq!(message(random::choice(key(), [2], 0, &Choice::default())), "random::choice: 2 draws from 0 elements");
+    assert_eq!(
+        message(random::choice(key(), [2], 0, &Choice::default())),
+        "random::choice: 0 elements do not suffice for 2 draws"
+    );
     assert_eq!(
         message(random::choice(key(), [2, 3], 5, &Choice { without_replacement: true, p: None })),
-        "random::choice: 6 draws without replacement from 5 elements"
+        "random::choice: 5 elements do not suffice for 6 draws without replacement"
     );
     assert_eq!(
         message(random::choice(key(), [2], 5, &Choice { p: Some(tensor([0.5f32; 2])), ..Choice::default() })),

@@ -170,10 +170,10 @@ fn mistakes_have_a_message_and_a_line() {
     let nested = shard_map(&mesh(), spec![], spec![], |x: &Tensor| {
         shard_map(&Mesh::new([("z", 2)])?, spec![], spec![], |x: &Tensor| x.sin())(x)
     });
-    let message = "the function is inside a shard_map over Mesh(x=2, y=3); one inside of it is over the same mesh, along axes that the \
+    let message = "the function is inside a shard_map over Mesh(x=2, y=3); one inside of it must be over the same mesh, along axes that the \
                    outer one leaves (the option `axis_names`): it leaves none";
     fails(nested(&x), Axis, message);
-    let message = "the axis `i` has its name around this function already; call it something else";
+    let message = "an enclosing function has an axis `i` already; choose another name";
     fails(vmap_with(&named("i"), |x: &Tensor| vmap_with(&named("i"), |x: &Tensor| x.sin())(x))(&x), Axis, message);
 
     // A loop that is never run gives what it begins with.

@@ -92,7 +92,7 @@ fn a_model_without_state_or_layers_is_told_so() -> Result<()> {
     assert!(report.bytes(Part::Optimizer) < 100, "{report}");
     assert!(!report.levers.iter().any(|lever| matches!(lever.change, Change::Policy(..))), "{report}");
     let note = report.note.as_deref().unwrap_or_default();
-    assert_eq!(note, "nothing in the function has a named scope, which remat::named_scope gives it");
+    assert_eq!(note, "nothing in the function runs in a named scope, which remat::named_scope makes");
     let text = report.to_string();
     assert!(text.ends_with(&format!("a policy was not tried: {note}")), "{text}");
     Ok(())

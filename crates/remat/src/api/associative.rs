@@ -21,9 +21,8 @@ pub struct AssociativeScanOptions {
 /// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along the first axis of the leaves, for an associative `f`. The result has as many
 /// slices as `elems`; the number of steps is logarithmic in the length.
 ///
-/// `f` takes two trees with the same number of slices, which it combines one by one: the leaves have the axis of the scan, with fewer
-/// slices than `elems`. Any length is allowed, including zero. Reverse mode keeps what `f` needs at each level, which is linear in the
-/// length.
+/// Each call of `f` combines many pairs at once: it takes two trees like `elems` with fewer slices along the axis of the scan, and combines
+/// slice with slice. Any length is allowed, including zero. Reverse mode keeps what `f` needs at each level, which is linear in the length.
 ///
 /// Source: Blelloch, "Prefix sums and their applications", 1990, as the recursion on pairs of neighbours: the odd prefixes
 /// are the prefixes of the combined pairs, the even ones need one more step.
@@ -77,7 +76,7 @@ pub fn associative_scan_with<T: Tree, R: Output<Tree = T>>(
         axes.push(axis);
         let n = aval.shape[axis];
         if *length.get_or_insert(n) != n {
-            let message = format!("the lengths differ: {n} of {aval}, {} before", length.unwrap_or(n));
+            let message = format!("the lengths differ: {n} of {aval} and {} of the leaf before", length.unwrap_or(n));
             return Err(error(ErrorKind::Shape, message, loc));
         }
     }

@@ -44,7 +44,7 @@ pub struct VmapOptions {
     pub in_axes: BatchAxes,
     /// The batch axes of the result. A leaf with `None` must be the same for all examples.
     pub out_axes: BatchAxes,
-    /// The number of examples: needed only if no leaf of the argument is batched.
+    /// The number of examples; needed only if no leaf of the argument is batched.
     pub size: Option<usize>,
     /// The name of the axis of examples, along which collectives such as [`Tensor::psum`] communicate inside the function.
     pub axis_name: Option<String>,
@@ -108,7 +108,7 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
         let axis = match options.in_axes.of(i) {
             Some(axis) => Some(resolve(axis, aval, loc, || {
                 let place = path.place();
-                let advice = "what all examples share is captured by the closure";
+                let advice = "to share it among all examples, capture it in the closure";
                 format!("the argument{place} is {aval} and has no axis {axis} of examples; {advice}")
             })?),
             None => None,
@@ -165,8 +165,9 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
     for (i, out) in outs.iter_mut().enumerate() {
         if let Some(axis) = options.out_axes.of(i) {
             let aval = out.aval()?.clone();
-            let place =
-                resolve(axis, &aval, loc, || format!("the result is {aval} with its examples and has no axis {axis}"))?;
+            let place = resolve(axis, &aval, loc, || {
+                format!("the result, {aval} with the axis of examples, has no axis {axis}")
+            })?;
             *out = pinned_at(loc, || move_axis(out, 0, place))?;
         }
     }

@@ -18,7 +18,8 @@ use crate::transform::internal;
 /// of the region. With nested checkpoints the outermost policy decides what the forward pass keeps, and the inner ones what is kept while
 /// the region is computed again.
 ///
-/// With `None` for the policy there is no region, and the returned function is `f`. So a setting of a program can be an `Option<Policy>`.
+/// With `None` for the policy there is no region, and the returned function only calls `f`. So a program can have a setting of type
+/// `Option<Policy>`.
 ///
 /// The returned function has the type of `f` and can replace it inside a trace. Source: Chen et al., "Training deep nets with sublinear
 /// memory cost", 2016; the semantics are those of `jax.checkpoint`.
@@ -34,8 +35,8 @@ use crate::transform::internal;
 /// ```
 ///
 /// # Errors
-/// If the policy mentions a name that no value in the region has, nor in the rule of a custom function that it calls; the error suggests the
-/// nearest name. It is a failed tensor, or an `Err` if `f` returns a `Result`.
+/// If the policy mentions a name that no value has in the region or in the rules of custom functions that it calls; the message suggests
+/// the nearest name. The error is a failed tensor, or an `Err` if `f` returns a `Result`.
 ///
 /// # Panics
 /// If `f` calls itself forever, returns a plain tree, and is not inside another transformation: then no value can carry the error.
@@ -135,7 +136,7 @@ pub(super) fn expect_names(
     let Some(mention) = mentioned.iter().find(|mention| !names.known.contains(*mention)) else { return Ok(()) };
     let hint = did_you_mean(mention, known(), || match names.known.is_empty() {
         false => format!("; the names are {}", known().collect::<Vec<_>>().join(", ")),
-        true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
+        true => format!("; no value in it has a name, which .named(\"{mention}\") gives"),
     });
     error(format!("the policy {policy} mentions the name `{mention}`, which no value in {place} has{hint}"))
 }

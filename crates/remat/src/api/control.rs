@@ -13,12 +13,12 @@ use crate::trace::{
 /// Options of [`scan_with`].
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
-    /// The number of iterations: needed only if there is no stacked input.
+    /// The number of iterations; needed only if there is no stacked input.
     pub length: Option<usize>,
     /// Whether to run from the last slice to the first.
     pub reverse: bool,
-    /// How many iterations of the body one iteration of the compiled loop takes. The remainder follows the loop; if this is at least the
-    /// length, no loop is left. The results are bitwise the same; outputs of consecutive iterations are joined by a copy.
+    /// How many iterations in a row form one iteration of the compiled loop; 1 by default. The remainder follows the loop; with `unroll` of
+    /// at least the length there is no loop. Results are bitwise the same; the outputs of iterations in a row are joined by a copy.
     pub unroll: usize,
 }
 
@@ -198,7 +198,7 @@ pub fn map<X: Tree, R: Output>(f: impl Fn(&X) -> R, xs: &X) -> Result<R::Tree> {
 /// ```
 ///
 /// # Errors
-/// As [`scan`]; if a bound is not an i32.
+/// As [`scan`]; if a bound does not fit an i32.
 #[track_caller]
 pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
     lower: i64,
@@ -209,7 +209,7 @@ pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
     let loc = current_loc();
     let length = usize::try_from(upper.saturating_sub(lower)).unwrap_or(0);
     let (Ok(lower), Ok(_)) = (i32::try_from(lower), i32::try_from(upper)) else {
-        let message = format!("the index is an i32, and the bounds {lower} and {upper} are past its range");
+        let message = format!("the bounds {lower} and {upper} do not fit the index, an i32");
         return Err(Error::new(ErrorKind::Argument, "fori_loop", message).at(loc));
     };
     let iota = remat_ir::Iota { dtype: DType::I32, shape: [length].into_iter().collect(), axis: 0 };
@@ -304,7 +304,8 @@ pub fn cond<A: Tree, R: Output>(
     branch("cond", &index, &[&if_false, &if_true], operand, loc)
 }
 
-/// Runs one of several functions on `operand`, chosen by an i32 scalar, which is clamped to their number.
+/// Runs one of several functions on `operand`, chosen by its number, an i32 scalar that counts from 0 and is clamped to the last. All are
+/// traced.
 ///
 /// ```
 /// use remat::{Tensor, switch};

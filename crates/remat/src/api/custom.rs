@@ -91,9 +91,9 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
 /// A function with a custom reverse rule. `forward` takes the argument and returns the result and residuals; `backward` takes the residuals
 /// and the cotangent of the result and returns the cotangent of the argument.
 ///
-/// Cotangents of leaves that are not floats are not read. Forward mode is an error. Under a checkpoint, `forward` is part of the region:
-/// values named inside it can be saved by name. As with [`custom_jvp`], both may call the function itself, and are traced only where it is
-/// differentiated.
+/// The cotangents that `backward` returns for leaves that are not floats are not read. Forward mode is an error. Under a checkpoint,
+/// `forward` is part of the region: values named inside it can be saved by name. As with [`custom_jvp`], both may call the function itself,
+/// and are traced only where it is differentiated.
 ///
 /// ```
 /// use remat::{Tensor, custom_vjp, grad};

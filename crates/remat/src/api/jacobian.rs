@@ -68,8 +68,8 @@ macro_rules! tuples {
 
 crate::trace::for_tuples!(tuples);
 
-/// The Jacobian by reverse mode: one pullback per element of the result, batched. For functions with fewer results than
-/// arguments.
+/// The Jacobian by reverse mode: one pullback per element of the result, batched. Use it for functions whose result has fewer elements than
+/// the argument.
 ///
 /// ```
 /// use remat::{Tensor, jacrev};
@@ -91,8 +91,8 @@ where
     move |x| jacobian("jacrev", &f, x, reverse_rows, loc)
 }
 
-/// The Jacobian by forward mode: one tangent per element of the argument, batched. For functions with more results than
-/// arguments.
+/// The Jacobian by forward mode: one tangent per element of the argument, batched. Use it for functions whose result has more elements than
+/// the argument.
 ///
 /// ```
 /// use remat::{Tensor, jacfwd};
@@ -113,8 +113,8 @@ where
     move |x| jacobian("jacfwd", &f, x, forward_rows, loc)
 }
 
-/// The matrix of second derivatives of a scalar function, by forward mode over reverse mode. For a tensor with dimensions `d` it has
-/// dimensions `d ++ d`; for a tree, each leaf becomes a tree.
+/// The matrix of second derivatives of a scalar function, by forward mode over reverse mode. For a tensor `[n, m]` it is `[n, m, n, m]`;
+/// for a tree, each leaf becomes a tree.
 ///
 /// ```
 /// use remat::{Tensor, hessian};

@@ -37,7 +37,8 @@ pub struct JitOptions {
     pub device: Option<Device>,
     /// The most bytes that a call may need, with its arguments, results and overhead. `None` uses the environment variable
     /// `REMAT_MEMORY_LIMIT`: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. The native engine computes values again until a
-    /// program fits. If it finds no way, the program is not compiled; the error has the least that was found and lists the largest values.
+    /// program fits. If it finds no way, the program is not compiled, and the error states the fewest bytes that were found and the largest
+    /// values.
     ///
     /// ```
     /// use remat::{DType, JitOptions, Tensor, grad, jit, jit_with};
@@ -58,8 +59,8 @@ pub struct JitOptions {
     /// The [`Plan`] that the function's program runs as, if it is the program that was planned. The bytes of the plan are the limit if there
     /// is no other. [`Plan::options`] sets this.
     pub plan: Option<Plan>,
-    /// How the leaves of the argument are cut over a mesh. With `None`, an engine with several devices has the whole argument on each of
-    /// them. On one device it has no effect.
+    /// How the leaves of the argument are cut over a mesh. With `None`, each of several devices gets the whole argument. On one device this
+    /// has no effect.
     ///
     /// ```
     /// use remat::{DType, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
@@ -72,7 +73,7 @@ pub struct JitOptions {
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub in_shardings: Option<Shardings>,
-    /// The same for the leaves of the result. With `None`, every device has the whole result.
+    /// How the leaves of the result are cut over a mesh. With `None`, each device gets the whole result.
     pub out_shardings: Option<Shardings>,
 }
 
@@ -246,7 +247,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         Ok(self.lower(args)?.compile()?.memory())
     }
 
-    /// The same, with the values that are live at the peak: their bytes, names, operations and your lines.
+    /// As [`Jitted::memory`], with the values that are live at the peak: their bytes, names, operations and your lines.
     ///
     /// ```
     /// use remat::{Tensor, jit};
@@ -362,8 +363,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         self.lower(args)?.stablehlo()
     }
 
-    /// The number of programs traced so far: one for each structure and avals of the argument. If the function calls custom functions,
-    /// there is one for each number of derivatives taken of it.
+    /// The number of programs traced so far: one for each structure and avals of the argument. If the function calls custom functions, it
+    /// is traced anew for each number of derivatives that are taken of it.
     pub fn cache_size(&self) -> usize {
         self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
     }

@@ -54,8 +54,8 @@ impl Layers {
         Layers { test: Test::Custom(Arc::new(predicate)), skip: 0, every: 1 }
     }
 
-    /// Of these layers, in the order in which the function runs them, the first and then every `n`-th: 2 selects every other one. 0 counts
-    /// as 1. The body of a loop runs once, whatever its length.
+    /// The first of these layers and then every `n`-th, in the order in which the function runs them: 2 selects every other one. 0 counts
+    /// as 1. Layers in the body of a loop count once, whatever its length.
     #[must_use]
     pub fn every(self, n: usize) -> Layers {
         Layers { every: n.max(1), ..self }
@@ -136,7 +136,7 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// Policy::Nothing, checkpoint_layers("block", Policy::Dots, f))` has regions within regions, and the outermost policy decides what the
 /// forward pass keeps. If two calls select the same layer, the inner call's region is the inner one.
 ///
-/// With `None` for the policy there is no region and no check of the selection: the returned function is `f`.
+/// With `None` for the policy there is no region and no check of the selection: the returned function only calls `f`.
 ///
 /// A function that is jitted inside `f` is traced again for each call of the returned function, so call this inside `jit`.
 ///
@@ -202,7 +202,7 @@ fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, traced: impl Fn(Ord
     let all = list(&mut seen.scopes.iter().map(|path| &**path));
     let message = match &layers.test {
         _ if seen.scopes.is_empty() => {
-            "nothing in the function has a named scope, which remat::named_scope gives it".to_string()
+            "nothing in the function runs in a named scope, which remat::named_scope makes".to_string()
         }
         _ if layers.skip > 0 && seen.scopes.iter().any(|path| layers.matches(path)) => {
             format!("all layers that match are among the first {}, which are skipped", layers.skip)

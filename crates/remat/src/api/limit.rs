@@ -16,8 +16,8 @@ use remat_ir::{Error, ErrorKind, Result, parse_bytes};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum OverLimit {
-    /// Values are computed again until the program fits, in the least time that is found. Only the native engine can; on others this is
-    /// [`OverLimit::Refuse`].
+    /// Values are computed again until the program fits, in the least time that is found. Only the native engine can do this; other engines
+    /// act as with [`OverLimit::Refuse`].
     #[default]
     Rematerialize,
     /// The program is not compiled.

@@ -35,8 +35,8 @@ pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Res
     }
 }
 
-/// The result as abstract tensors, which have dtypes and shapes but no elements, without computing it. The argument may be abstract too, so
-/// a model that does not fit in memory can be created, traced and compiled:
+/// The result of a function as abstract tensors, which have dtypes and shapes but no elements, without computing it. The argument may be
+/// abstract too, so a model that does not fit in memory can be created, traced and compiled:
 ///
 /// ```
 /// use remat::{DType, Tensor, eval_shape, random};

@@ -14,7 +14,7 @@ use crate::transform::origin::{Origin, Origins, Through};
 pub enum SavedKind {
     /// A tensor that the function captured. It is constant, and in memory anyway.
     Constant,
-    /// A scalar constant that an equation passes on.
+    /// A scalar constant that is written in the program.
     Literal,
     /// The leaf of the argument at this path, which is empty if the argument is itself a tensor. The caller has it in memory anyway.
     Argument(String),
@@ -52,9 +52,9 @@ impl fmt::Display for SavedKind {
 pub struct SavedResidual {
     /// Dtype, shape and memory space: host for an offloaded value.
     pub aval: Aval,
-    /// The kind of the value itself, also if it is inside loops, branches, calls and nested checkpoints.
+    /// The kind of the value itself, even if it is computed inside loops, branches, calls or nested checkpoints.
     pub kind: SavedKind,
-    /// The user's line and scope; none for constants and arguments.
+    /// Your line that computes it, and the scope; `None` for constants and arguments.
     pub loc: Option<Loc>,
     /// The loops, branches, calls and nested checkpoints that compute it, outermost first.
     pub through: Vec<Through>,
@@ -130,22 +130,22 @@ impl Residuals {
         self.list.iter().filter(|r| r.is_intermediate())
     }
 
-    /// Their number.
+    /// The number of residuals.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether the backward pass needs nothing.
+    /// Whether there are no residuals.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The bytes of all of them.
+    /// The bytes of all residuals.
     pub fn total_bytes(&self) -> usize {
         self.list.iter().map(SavedResidual::bytes).sum()
     }
 
-    /// The bytes of those that the forward pass computes.
+    /// The bytes of the residuals that the forward pass computes.
     pub fn intermediate_bytes(&self) -> usize {
         self.intermediates().map(SavedResidual::bytes).sum()
     }

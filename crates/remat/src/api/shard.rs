@@ -125,12 +125,12 @@ crate::trace::for_tuples!(parts);
 pub struct Shardings {
     /// The devices.
     pub mesh: Mesh,
-    /// The cut of each leaf.
+    /// How each leaf is cut.
     pub specs: Specs,
 }
 
 impl Shardings {
-    /// A tree cut over a mesh.
+    /// Leaves that are cut over `mesh` as `specs` say.
     pub fn new(mesh: &Mesh, specs: impl Into<Specs>) -> Shardings {
         Shardings { mesh: mesh.clone(), specs: specs.into() }
     }
@@ -175,10 +175,10 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
-/// A derivative inside the function is that of the sum of all shards' results. In the example each shard's loss covers its own part of the
-/// batch, so this is right. If the loss inside the derivative is the same on all shards, as after a [`Tensor::psum`] in the forward pass of
-/// a tensor parallel model, it counts once per shard: gradients are multiplied by the size of the axis. Divide the loss by this size inside
-/// the derivative, or take the derivative outside, where this is not needed:
+/// A derivative that is taken inside the function is that of the sum of all shards' results. In the example each shard's loss covers its
+/// own part of the batch, so this is right. If the loss inside the derivative is the same on all shards, as after a [`Tensor::psum`] in the
+/// forward pass of a tensor parallel model, it counts once per shard: gradients are multiplied by the size of the axis. Divide the loss by
+/// this size inside the derivative, or take the derivative outside, where this is not needed:
 ///
 /// ```
 /// # use remat::{DType, Mesh, Tensor, grad, shard_map, spec};

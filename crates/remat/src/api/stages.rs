@@ -91,7 +91,7 @@ impl Traced {
         Traced { program, paths, target }
     }
 
-    /// The program: captured constants, then the leaves of the argument.
+    /// The program. Its inputs are the captured constants, then the leaves of the argument.
     pub fn jaxpr(&self) -> &Arc<Jaxpr> {
         &self.program.jaxpr
     }
@@ -104,7 +104,7 @@ impl Traced {
     /// Simplifies the program: folds literals, merges common subexpressions, drops dead code.
     ///
     /// # Errors
-    /// If a simplification fails, which is a defect.
+    /// If a simplification fails, which is a bug in `remat`.
     #[track_caller]
     pub fn lower(&self) -> Result<Lowered> {
         let loc = current_loc();
@@ -124,7 +124,7 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// The program: captured constants, then the leaves of the argument.
+    /// The program. Its inputs are the captured constants, then the leaves of the argument.
     pub fn jaxpr(&self) -> &Arc<Jaxpr> {
         &self.jaxpr
     }
@@ -178,8 +178,8 @@ impl Lowered {
         text().map_err(|error: Error| error.at(loc))
     }
 
-    /// Compiles the program ahead of time for chips that need not be in the machine, in a separate process, and returns its memory on each
-    /// chip: does it fit? Arguments may be abstract, so none of them need fit here. A program for several chips uses the
+    /// Compiles the program ahead of time for chips that need not be in the machine, in a separate process, and returns the memory that it
+    /// needs on each chip. Arguments may be abstract, so they need not fit in this machine's memory. A program for several chips uses the
     /// [`in_shardings`](crate::JitOptions::in_shardings) of its arguments; one chip computes all shards of a mesh.
     ///
     /// ```no_run
@@ -300,7 +300,7 @@ impl Compiled {
         self.executable.memory()
     }
 
-    /// The same bytes, and the values that are live at the peak.
+    /// As [`Compiled::memory`], with the values that are live at the peak.
     pub fn memory_report(&self) -> MemoryReport {
         let mut report = self.executable.memory_report();
         for value in report.live.iter_mut().chain(&mut report.donated) {

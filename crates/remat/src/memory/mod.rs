@@ -62,7 +62,7 @@ pub struct TrainingMemory {
     pub saved: usize,
     /// Changes and the peak with each of them, lowest first.
     pub levers: Vec<Lever>,
-    /// The reason if a policy could not be tried.
+    /// Why a policy could not be tried, if that happened.
     pub note: Option<String>,
     bytes: Bytes,
 }

@@ -57,7 +57,7 @@ impl fmt::Display for TrainingMemory {
         write!(f, "\nsaved for the backward pass: {}", readable_bytes(self.saved))?;
         let lower: Vec<&Lever> = self.lower().collect();
         f.write_str(if lower.is_empty() {
-            "\nno change that was tried lowers the peak by a per cent"
+            "\nno change that was tried lowers the peak by 1 % or more"
         } else {
             "\nlower peaks:"
         })?;

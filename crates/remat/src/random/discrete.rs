@@ -10,10 +10,10 @@ use crate::argument::{Axes, Dims, Int, Operand};
 use crate::trace::{bind, bind1, deferred};
 use crate::{DType, Tensor};
 
-/// True with probability `p`: JAX's `bernoulli`, with `p` in `dtype`.
+/// Bools that are true with probability `p`: JAX's `bernoulli`, with `p` in `dtype`.
 ///
-/// `p` is converted to `dtype`, the dtype of the uniform numbers with which it is compared, and broadcast to the shape. The result is bool.
-/// A dtype that is not a float gives a failed tensor.
+/// `p` is converted to `dtype`, the dtype of the uniform numbers with which it is compared, and broadcast to the shape. A dtype that is not
+/// a float gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -30,7 +30,7 @@ pub fn bernoulli(key: Key, shape: impl Dims, dtype: DType, p: impl Operand) -> T
     })
 }
 
-/// Indices along `axis` with the probabilities `softmax(logits, axis)`: JAX's `categorical`.
+/// Random indices along `axis` with the probabilities `softmax(logits, axis)`: JAX's `categorical`.
 ///
 /// `draws` are leading dimensions of the result, which is i32 with the shape `draws` followed by that of `logits` without `axis`; `()`
 /// draws once from each distribution. `logits` are unnormalized floats; a logit of minus infinity is never drawn. An axis that is empty or
@@ -131,13 +131,13 @@ pub fn permuted(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Whether no integer is drawn twice.
+    /// Whether to draw without replacement, so that no integer is drawn twice.
     pub without_replacement: bool,
-    /// The probabilities, a float tensor of `n` elements. With replacement they need not add up to 1.
+    /// The probabilities, a float tensor of `n` elements; `None` means equal ones. With replacement they need not add up to 1.
     pub p: Option<Tensor>,
 }
 
-/// Integers of `0..n`, as i32: JAX's `choice`. Take the elements of a tensor at these indices to draw from it.
+/// Random integers of `0..n`, an i32 tensor of this shape: JAX's `choice`. To draw from a tensor, take its elements at these indices.
 ///
 /// Probabilities of f16 and bf16 are computed in f32, unlike JAX's: the cumulative distribution has too few numbers in their own dtype.
 ///
@@ -163,7 +163,7 @@ pub fn choice(key: Key, shape: impl Dims, n: usize, options: &Choice) -> Tensor 
         }
         if n == 0 || (options.without_replacement && draws > n) {
             let how = if options.without_replacement { " without replacement" } else { "" };
-            let message = format!("{draws} draws{how} from {n} elements");
+            let message = format!("{n} elements do not suffice for {draws} draws{how}");
             return Err(Error::new(ErrorKind::Argument, NAME, message));
         }
         let flat = match (&options.p, options.without_replacement) {

@@ -47,7 +47,7 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
     })
 }
 
-/// Standard normal numbers: JAX's `normal`, that is `sqrt(2) * erf_inv(u)` of the same uniform `u`.
+/// Standard normal numbers: JAX's `normal`, that is `sqrt(2) * erf_inv(u)` with the same uniform numbers `u` between -1 and 1.
 ///
 /// A dtype that is not a float gives a failed tensor.
 ///
@@ -114,7 +114,8 @@ pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
 
 /// Numbers of the standard Gumbel distribution, `-log(-log(u))`: JAX's `gumbel` in its default mode.
 ///
-/// The largest f32 is about 16, so events with a probability below 1e-7 are biased. A dtype that is not a float gives a failed tensor.
+/// The largest number in f32 is about 16, so draws of events with a probability below 1e-7 are biased. A dtype that is not a float gives a
+/// failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};

@@ -121,8 +121,8 @@ impl Key {
         }))
     }
 
-    /// An explicit copy of the key: its use draws the same numbers as the first. JAX's `jax.random.clone`. It is needed in a traced
-    /// function, which gets its arguments by reference, to use a key of the arguments as it is.
+    /// An explicit copy of the key, which draws the same numbers as the key itself: JAX's `jax.random.clone`. A traced function, which gets
+    /// its arguments by reference, needs it to use a key in its argument as it is.
     ///
     /// ```
     /// use remat::{DType, random};
@@ -137,7 +137,7 @@ impl Key {
         Key(self.0.clone())
     }
 
-    /// The words of the key: `u32[2]`, or `u32[n,2]` of stacked keys. JAX's `key_data`.
+    /// The words of the key, `u32[2]`, or of stacked keys, `u32[n,2]`: JAX's `key_data`.
     ///
     /// ```
     /// use remat::random;
@@ -148,8 +148,8 @@ impl Key {
         &self.0
     }
 
-    /// The key with these words, as returned by [`Key::data`], to load a generator from disk. JAX's `wrap_key_data`. A tensor that is not a
-    /// key fails where it is used.
+    /// The key with these words, as returned by [`Key::data`], for example to load a key from disk: JAX's `wrap_key_data`. A tensor that is
+    /// not a key fails where it is used.
     ///
     /// ```
     /// use remat::{Tensor, random::Key};

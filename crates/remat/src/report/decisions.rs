@@ -22,22 +22,23 @@ use crate::transform::{PartialEval, ResidualSource};
 pub struct PolicyDecision {
     /// The location of the region.
     pub region: Loc,
-    /// Its policy.
+    /// The policy of the region.
     pub policy: Arc<Policy>,
-    /// The value: the first result of the operation.
+    /// The dtype and shape of the value, the first result of the operation.
     pub aval: Aval,
-    /// Its name or operation. The operation may exist only after differentiation, such as the `cos` of a `sin`.
+    /// The name of the value, or the operation that computes it. The operation may exist only after differentiation, such as the `cos` of a
+    /// `sin`.
     pub kind: SavedKind,
-    /// The user's line and scope.
+    /// Your line that computes the value, and the scope.
     pub loc: Loc,
     /// The decision.
     pub decision: Decision,
     /// The reason for the decision, or for its lack of effect.
     pub reason: Reason,
-    /// The number of values at this line that it covers, such as one per layer of an unrolled loop.
+    /// The number of values at this line that the decision covers, such as one per layer of an unrolled loop.
     pub asked: usize,
-    /// How many of them have an effect: became residuals, if they are saved or offloaded, or are computed again in the backward pass, if
-    /// they are recomputed.
+    /// For how many of them the decision has an effect: how many saved or offloaded values became residuals, or how many recomputed values
+    /// the backward pass does compute again.
     pub used: usize,
 }
 

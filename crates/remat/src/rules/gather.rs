@@ -98,7 +98,7 @@ impl Rules for Scatter {
                 let from_updates = match tu {
                     None => None,
                     Some(_) if !self.unique_indices => {
-                        let message = "has no derivative in its updates where an index may be named twice; if none is, say so with .at(..).unique()";
+                        let message = "has no derivative with respect to its updates if an index may occur twice; if none does, say so with .at(..).unique()";
                         return Err(Error::new(ErrorKind::Differentiation, self.name(), message));
                     }
                     Some(t) => {

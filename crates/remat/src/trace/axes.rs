@@ -46,7 +46,7 @@ pub(crate) fn free_axes(operation: &str, mesh: &Mesh, chosen: Option<&[String]>)
             let left =
                 if axes.is_empty() { "it leaves none".to_string() } else { format!("it leaves {}", axes.join(", ")) };
             let message = format!(
-                "the function is inside a shard_map over {outer}; one inside of it is over the same mesh, along axes that the outer one \
+                "the function is inside a shard_map over {outer}; one inside of it must be over the same mesh, along axes that the outer one \
                  leaves (the option `axis_names`): {left}"
             );
             Err(Error::new(ErrorKind::Axis, operation, message))
@@ -68,9 +68,7 @@ pub(crate) fn with_axes<T>(
     let wrong = |message: String| Err(Error::new(ErrorKind::Axis, operation, message));
     for (name, _) in axes {
         if bound_axes().iter().any(|(bound, _)| bound == name) {
-            return wrong(format!(
-                "the axis `{name}` has its name around this function already; call it something else"
-            ));
+            return wrong(format!("an enclosing function has an axis `{name}` already; choose another name"));
         }
     }
     BINDINGS.with_borrow_mut(|bindings| bindings.push(Binding { axes: axes.to_vec(), mesh: mesh.cloned() }));

@@ -65,8 +65,8 @@ pub fn apply(op: impl Into<Op>, operands: &[&Tensor]) -> Result<Vec<Tensor>> {
     bind_at(op, operands, super::current_loc())
 }
 
-/// The tensor that `f` computes by several operations, all at the caller's location as with [`pinned`](super::pinned). If `f` fails, it is
-/// a failed tensor.
+/// The tensor that `f` computes by several operations, all at the caller's location as with [`pinned`](super::pinned); a failed tensor if
+/// `f` fails.
 ///
 /// ```
 /// use remat::layer::deferred;

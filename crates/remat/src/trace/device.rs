@@ -73,7 +73,7 @@ impl Device {
     /// The XLA CPU device with this ordinal.
     ///
     /// # Errors
-    /// If the plugin is not installed, with the command that installs it; if there is no such device.
+    /// If the plugin is not installed (the error has the command that installs it); if there is no such device.
     pub fn xla_cpu(ordinal: usize) -> Result<Device> {
         Ok(Device::new(Xla::device(Platform::Cpu, ordinal)?))
     }
@@ -98,7 +98,7 @@ impl Device {
     /// virtual: up to 1,024 of them share the cores, so that a program for many devices can be tried on one machine.
     ///
     /// # Errors
-    /// If the plugin is not installed, with the command that installs it; if `count` is 0 or more than 1,024.
+    /// If the plugin is not installed (the error has the command that installs it); if `count` is 0 or more than 1,024.
     pub fn xla_cpus(count: usize) -> Result<Device> {
         Ok(Device::new(XlaDevices::find(Platform::Cpu, count)?))
     }
@@ -106,7 +106,7 @@ impl Device {
     /// The first `count` NVIDIA GPUs, through XLA, as one device for programs on meshes.
     ///
     /// # Errors
-    /// If the plugin is not installed, with the command that installs it; if `count` is 0, or there are fewer.
+    /// If the plugin is not installed (the error has the command that installs it); if `count` is 0, or there are fewer devices.
     pub fn cudas(count: usize) -> Result<Device> {
         Ok(Device::new(XlaDevices::find(Platform::Gpu, count)?))
     }

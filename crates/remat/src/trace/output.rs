@@ -28,20 +28,20 @@ pub trait Output: Sized {
     /// The error that the function returned.
     fn into_result(self) -> Result<Self::Tree>;
 
-    /// As [`Output::into_result`], borrowed.
+    /// As [`Output::into_result`], with a reference to the tree.
     ///
     /// # Errors
     /// The error that the function returned.
     fn as_result(&self) -> Result<&Self::Tree>;
 
-    /// The error as the result of the function, if that is a `Result`.
+    /// The error as the result of the function; `None` if the function does not return a `Result`.
     fn from_error(error: Error) -> Option<Self>;
 
     /// The same kind of value with the tree returned by `f`. If `f` fails, it is an `Err` or a tree of failed tensors.
     fn map_tree(self, f: impl FnOnce(&Self::Tree) -> Result<Self::Tree>) -> Self;
 }
 
-/// The result of a function that is differentiated or decides: one tensor, or a `Result` of one.
+/// The result of a function that is differentiated: one tensor, or a `Result` of one.
 ///
 /// It is not implemented by hand: a generic function that passes its closure to [`grad`](crate::grad) has this bound too.
 ///

@@ -78,7 +78,7 @@ impl Tensor {
         Tensor(Repr::Abstract(aval.into()))
     }
 
-    /// The array of a concrete tensor. One on a device is waited for, and copied to the host once.
+    /// The array of a concrete tensor. If it is on a device, this waits for it and copies it to the host, once.
     ///
     /// ```
     /// use remat::Tensor;

@@ -26,7 +26,7 @@ fn names_that_no_value_has() {
     mistake!(
         checkpoint(Policy::names(["hidden"]), |x: &Tensor| x.sin())(&one()),
         "checkpoint: the policy Names(hidden) mentions the name `hidden`, which no value in the region has; \
-         nothing in it is named, which .named(\"hidden\") does",
+         no value in it has a name, which .named(\"hidden\") gives",
         1,
         9
     );

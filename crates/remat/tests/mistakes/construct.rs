@@ -83,13 +83,13 @@ fn random_numbers() {
     let options = random::Choice { without_replacement: true, ..random::Choice::default() };
     mistake!(
         random::choice(random::key(0), [5], 3, &options),
-        "random::choice: 5 draws without replacement from 3 elements",
+        "random::choice: 3 elements do not suffice for 5 draws without replacement",
         1,
         9
     );
     mistake!(
         random::choice(random::key(0), [5], 0, &random::Choice::default()),
-        "random::choice: 5 draws from 0 elements",
+        "random::choice: 0 elements do not suffice for 5 draws",
         1,
         9
     );

@@ -190,7 +190,7 @@ fn products_at_indices_that_may_repeat() {
     let ids = Tensor::new([0, 1]);
     mistake!(
         grad(|x: &Tensor| x.at(&ids).mul(x.index(..2)).sum(..))(&vector(3)),
-        "scatter_mul: has no derivative in its updates where an index may be named twice; if none is, say so with \
+        "scatter_mul: has no derivative with respect to its updates if an index may occur twice; if none does, say so with \
          .at(..).unique()",
         1,
         38

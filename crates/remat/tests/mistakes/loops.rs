@@ -113,7 +113,7 @@ fn the_parts_of_a_counted_loop() {
     );
     mistake!(
         fori_loop(0, 1 << 40, |_: &Tensor, x: &Tensor| x * 2, &zero()),
-        "fori_loop: the index is an i32, and the bounds 0 and 1099511627776 are past its range",
+        "fori_loop: the bounds 0 and 1099511627776 do not fit the index, an i32",
         1,
         9
     );

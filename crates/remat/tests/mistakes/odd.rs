@@ -219,15 +219,15 @@ fn axes_and_indices_at_the_ends_of_integers() {
     let axes = |axis| VmapOptions { in_axes: BatchAxes::All(axis), ..VmapOptions::default() };
     mistake!(
         vmap_with(&axes(i64::MIN), |x: &Tensor| x.sin())(&x),
-        "vmap: the argument is f32[2,3] and has no axis -9223372036854775808 of examples; what all examples share \
-         is captured by the closure",
+        "vmap: the argument is f32[2,3] and has no axis -9223372036854775808 of examples; to share it among all examples, \
+         capture it in the closure",
         1,
         9
     );
     mistake!(
         vmap_with(&axes(i64::MAX), |x: &Tensor| x.sin())(&x),
-        "vmap: the argument is f32[2,3] and has no axis 9223372036854775807 of examples; what all examples share is \
-         captured by the closure",
+        "vmap: the argument is f32[2,3] and has no axis 9223372036854775807 of examples; to share it among all examples, \
+         capture it in the closure",
         1,
         9
     );

@@ -19,23 +19,23 @@ fn batches() {
     );
     mistake!(
         vmap(add)(&(zeros(&[3]), zeros(&[]))),
-        "vmap: the argument at `1` is f32[] and has no axis 0 of examples; what all examples share is captured by \
-         the closure",
+        "vmap: the argument at `1` is f32[] and has no axis 0 of examples; to share it among all examples, \
+         capture it in the closure",
         1,
         9
     );
     let axes = |in_axes| VmapOptions { in_axes, ..VmapOptions::default() };
     mistake!(
         vmap_with(&axes(BatchAxes::All(1)), add)(&(zeros(&[3]), zeros(&[3]))),
-        "vmap: the argument at `0` is f32[3] and has no axis 1 of examples; what all examples share is captured by \
-         the closure",
+        "vmap: the argument at `0` is f32[3] and has no axis 1 of examples; to share it among all examples, \
+         capture it in the closure",
         1,
         9
     );
     mistake!(
         vmap_with(&axes(BatchAxes::All(-2)), add)(&(zeros(&[3]), zeros(&[3]))),
-        "vmap: the argument at `0` is f32[3] and has no axis -2 of examples; what all examples share is captured by \
-         the closure",
+        "vmap: the argument at `0` is f32[3] and has no axis -2 of examples; to share it among all examples, \
+         capture it in the closure",
         1,
         9
     );
@@ -72,7 +72,7 @@ fn batches_of_results() {
     let double = |x: &Tensor| x * 2;
     mistake!(
         vmap_with(&out(BatchAxes::All(2)), double)(&zeros(&[3, 2])),
-        "vmap: the result is f32[3,2] with its examples and has no axis 2",
+        "vmap: the result, f32[3,2] with the axis of examples, has no axis 2",
         1,
         9
     );

@@ -290,7 +290,7 @@ fn what_selects_nothing_is_an_error() {
     let line = line!() + 1;
     let bare = checkpoint_layers("block", no.clone(), |x: &Tensor| x.sin());
     let error = bare(&Tensor::from(1.0f32)).error().cloned().unwrap();
-    assert_eq!(error.message(), "nothing in the function has a named scope, which remat::named_scope gives it");
+    assert_eq!(error.message(), "nothing in the function runs in a named scope, which remat::named_scope makes");
     assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
     // A function that returns a `Result` gets an `Err`, and its own error comes first.
     let fails = checkpoint_layers("block", no, |x: &Tensor| x.clone().to_vec::<f32>().map(|_| x.clone()));
