@@ -17,9 +17,9 @@ use crate::{DType, Tensor, Tree, named_scope};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct AttentionConfig {
-    /// Position *i* attends to positions up to *i* only, both counted from the first.
+    /// Whether query number *i* attends only to the keys up to number *i*, both counted from the first; `false` by default.
     pub causal: bool,
-    /// The factor of the products of queries and keys; `None` is one over the square root of the features.
+    /// The factor of the products of queries and keys; `None` is one over the square root of the number of features of a head.
     pub scale: Option<f64>,
     /// A bias that is added to the scores `[.., heads, queries, keys]` and broadcasts to them.
     pub bias: Option<Tensor>,
@@ -174,8 +174,8 @@ impl Attention {
         pinned(|| named_scope("attention", || deferred(|| self.attend(x))))
     }
 
-    /// As [`Attention::apply`] for the next positions of a cache. The layer is an i32 scalar, and `x` is `dtype[batch, positions,
-    /// features]`.
+    /// As [`Attention::apply`] for the next positions of a cache. `layer` is the number of this layer in the cache, an i32 scalar, and `x`
+    /// is `dtype[batch, positions, features]`.
     ///
     /// # Errors
     /// As [`Attention::apply`] and [`KvCache::attend`].

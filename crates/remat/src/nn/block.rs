@@ -99,7 +99,8 @@ impl Block {
         })
     }
 
-    /// As [`Block::apply`] for the next positions of a cache. The layer is an i32 scalar, and `x` is `dtype[batch, positions, features]`.
+    /// As [`Block::apply`] for the next positions of a cache. `layer` is the number of this block in the cache, an i32 scalar, and `x` is
+    /// `dtype[batch, positions, features]`.
     ///
     /// # Errors
     /// As [`Attention::apply_cached`].

@@ -6,14 +6,14 @@ use super::{AttentionConfig, dot_product_attention};
 use crate::trace::{current_loc, pinned};
 use crate::{DType, Tensor, Tree};
 
-/// The keys and values of the positions that a decoder has seen, with room for a fixed number of them. So every call of a jitted function
-/// has arguments of the same shapes: first a whole prompt, then one position at a time.
+/// The keys and values of the positions that a decoder has seen, with room for a fixed number of them. So its shape is the same in every
+/// call, first for a whole prompt, then for one position at a time, and a jitted function that takes one position is compiled once.
 ///
 /// A model takes a cache and returns the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). If the cache is donated to a jitted
 /// function, the new positions are written in place.
 ///
-/// Positions past the end, and a layer that does not exist, are errors if `length` and the layer are known. Inside a trace they are unknown
-/// and give NaN.
+/// Positions past the end, and a layer that does not exist, are errors if `length` and the number of the layer are known. Inside a trace
+/// these are unknown, and the results are NaN.
 #[derive(Clone, Debug, Tree)]
 pub struct KvCache {
     /// `[layers, batch, positions, key heads, features]`
@@ -48,11 +48,11 @@ impl KvCache {
         })
     }
 
-    /// The positions of the next `count` tokens, `i32[count]`, or `i32[batch, count]`, counted from each sequence's first token, if these
-    /// differ. Entries before a first token have position 0.
+    /// The positions of the next `count` tokens, `i32[count]`, or `i32[batch, count]`, counted from the first token of each sequence, if
+    /// sequences begin at different positions. Entries before a first token have position 0.
     ///
     /// # Errors
-    /// If they do not fit.
+    /// If so many tokens do not fit in the cache.
     ///
     /// ```
     /// use remat::{DType, nn::KvCache};
@@ -88,7 +88,7 @@ impl KvCache {
         match aval.shape[..] {
             [_, _, positions, _, _] if i32::try_from(positions).is_ok() => Ok(positions),
             _ => {
-                let message = format!("the keys are [layers, batch, positions, key heads, features], not {aval}");
+                let message = format!("the keys must be [layers, batch, positions, key heads, features], not {aval}");
                 Err(Error::new(ErrorKind::Shape, NAME, message))
             }
         }
@@ -190,14 +190,14 @@ impl KvCache {
             let aval = held.aval()?;
             if aval.shape.first() != Some(&layers) {
                 let layers = remat_ir::counted(layers, "layer");
-                let message = format!("the cache {aval} is not one of {layers}, as the model has");
+                let message = format!("the cache {aval} does not have the {layers} of the model");
                 return Err(Error::new(ErrorKind::Shape, operation, message));
             }
         }
         Ok(())
     }
 
-    /// The cache with this many more positions.
+    /// The cache with `count` more positions in its length, after all layers have added their keys and values.
     #[must_use]
     #[track_caller]
     pub fn advanced(self, count: usize) -> KvCache {

@@ -31,12 +31,12 @@ pub struct Conv {
     pub bias: Option<Tensor>,
     /// The distance between windows in each spatial dimension; an empty `Vec` means ones.
     pub strides: Vec<usize>,
-    /// The padding of the input: by default what keeps its size if the strides are 1.
+    /// The padding of the input; by default [`Padding::Same`], which keeps its size if the strides are 1.
     #[tree(static)]
     pub padding: Padding,
     /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` means ones.
     pub dilation: Vec<usize>,
-    /// The channels are convolved in this many groups; 1 by default.
+    /// The number of groups of channels, each of which is convolved by itself; 1 by default.
     pub groups: usize,
 }
 

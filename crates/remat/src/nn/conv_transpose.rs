@@ -9,7 +9,7 @@ use crate::tensor::spatial_numbers;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A transposed convolution with weights, in any number of spatial dimensions. It is the transpose of a [`Conv`](super::Conv) with the same
-/// strides and makes an image larger.
+/// strides, so it makes images larger where that makes them smaller.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::ConvTranspose, random};
@@ -33,7 +33,7 @@ pub struct ConvTranspose {
     pub padding: Padding,
     /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` means ones.
     pub dilation: Vec<usize>,
-    /// The channels are convolved in this many groups; 1 by default.
+    /// The number of groups of channels, each of which is convolved by itself; 1 by default.
     pub groups: usize,
 }
 
@@ -74,7 +74,7 @@ impl ConvTranspose {
     fn convolved(&self, x: &Tensor) -> Result<Tensor> {
         let (aval, kernel) = (x.aval()?, self.kernel.aval()?);
         let [inputs, outputs, window @ ..] = &kernel.shape[..] else {
-            let message = format!("the kernel is [inputs, outputs / groups, spatial..], not {kernel}");
+            let message = format!("the kernel must be [inputs, outputs / groups, spatial..], not {kernel}");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         };
         if aval.rank() != kernel.rank() || aval.shape[1] != *inputs {

@@ -25,7 +25,7 @@ pub trait Decoder: Tree + Clone {
     /// The size of the vocabulary.
     ///
     /// # Errors
-    /// If weights are failed.
+    /// If weights are failed tensors.
     fn vocabulary(&self) -> Result<usize>;
 
     /// The longest sequence that the model can read; `None` if there is no limit.
@@ -37,7 +37,7 @@ pub trait Decoder: Tree + Clone {
     /// An empty cache for sequences of up to `positions` tokens.
     ///
     /// # Errors
-    /// If the model has fewer positions, or weights are failed.
+    /// If the model has fewer positions, or weights are failed tensors.
     fn cache(&self, batch: usize, positions: usize) -> Result<KvCache>;
 
     /// The logits `[batch, positions, vocabulary]` for the token after each of `tokens`, integers `[batch, positions]` that follow the
@@ -50,8 +50,9 @@ pub trait Decoder: Tree + Clone {
 
 /// Generates tokens that continue prompts.
 ///
-/// A prompt is read in one call. Then each token goes through a program that is compiled once, with the position as data and a donated
-/// cache, so that keys and values are written in place. Prompts of unequal lengths end at the same position and begin at different ones.
+/// A prompt is read in one call. Then each token goes through a program that is compiled once, with the position as an argument and a
+/// donated cache, in which keys and values are written in place. Prompts of unequal lengths end at the same position and begin at different
+/// ones.
 ///
 /// When the tokens reach the model's context, or [`context`](Generator::context), the last half of it is read again as a new prompt, and so
 /// on. This works for learned positions, which cannot slide, as well as for rotary ones. The model does not see earlier tokens.
@@ -125,8 +126,8 @@ impl<M: Decoder> Generator<M> {
     /// the same prompts. A prompt longer than the context loses its beginning.
     ///
     /// # Errors
-    /// If a prompt is empty or has a token outside the vocabulary, the sampling options are out of range, or weights are failed. Each token
-    /// may fail as compiled programs do, or if logits are NaN.
+    /// If a prompt is empty or has a token outside the vocabulary, the sampling options are out of range, or weights are failed tensors.
+    /// The iterator returns the errors of the compiled programs, and one if logits are NaN.
     #[track_caller]
     pub fn tokens(&self, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
         self.begin(current_loc(), &self.model, key, prompts, count)

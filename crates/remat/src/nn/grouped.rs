@@ -85,8 +85,8 @@ impl GroupedAttention {
         })
     }
 
-    /// As [`GroupedAttention::apply`] for the next positions of a cache. The layer is an i32 scalar, and `x` is `dtype[batch, positions,
-    /// features]`.
+    /// As [`GroupedAttention::apply`] for the next positions of a cache. `layer` is the number of this layer in the cache, an i32 scalar,
+    /// and `x` is `dtype[batch, positions, features]`.
     ///
     /// # Errors
     /// As [`GroupedAttention::apply`] and [`KvCache::attend`].
@@ -153,8 +153,8 @@ fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> 
     Ok(())
 }
 
-/// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`, those of `gate` and `up` have their names. Source: Shazeer, "GLU variants
-/// improve transformer", 2020.
+/// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`; those of `gate` and `up` have the names of these fields. Source: Shazeer,
+/// "GLU variants improve transformer", 2020.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::GatedMlp, random};

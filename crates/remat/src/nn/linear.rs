@@ -111,7 +111,8 @@ impl Embedding {
         self.table.take(entries, 0)
     }
 
-    /// The products of `x`, of type `dtype[.., features]`, with the vectors of all entries: an output head that shares the weights.
+    /// The products of `x`, of type `dtype[.., features]`, with the vectors of all entries, `dtype[.., entries]`: an output head that
+    /// shares the weights.
     ///
     /// # Errors
     /// If the last size of `x` is not the number of features, or the dtypes differ.
@@ -137,5 +138,5 @@ pub(super) fn expect_float_weights(dtype: DType) -> Result<()> {
     if dtype.is_float() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::DType, "nn", format!("weights have a float dtype, not {dtype}")))
+    Err(Error::new(ErrorKind::DType, "nn", format!("weights must have a float dtype, not {dtype}")))
 }

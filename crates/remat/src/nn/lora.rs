@@ -67,8 +67,8 @@ impl Lora {
     /// stacked adapters.
     ///
     /// # Errors
-    /// If there is no pattern, a pattern matches no linear map, a map already has an adapter or its weights are failed or not floats, or
-    /// the rank is 0.
+    /// If there is no pattern, a pattern matches no linear map, a map already has an adapter or its weights are failed tensors or not
+    /// floats, or the rank is 0.
     #[track_caller]
     pub fn attach<M: Tree>(&self, key: Key, model: &M) -> Result<M> {
         let loc = current_loc();
@@ -77,7 +77,7 @@ impl Lora {
 
     fn attached<M: Tree>(&self, key: &Key, model: &M) -> Result<M> {
         if self.rank == 0 {
-            return Err(Error::new(ErrorKind::Argument, NAME, "the rank is at least 1"));
+            return Err(Error::new(ErrorKind::Argument, NAME, "the rank must be at least 1"));
         }
         if self.maps.is_empty() {
             let message = "there is no pattern of the linear maps that get adapters";
@@ -140,8 +140,8 @@ impl Lora {
         Mask::paths(["**.adapter.*"])
     }
 
-    /// The model with its adapters added to the weights, and without adapters. It computes the same, up to roundings, including those of
-    /// weights narrower than f32.
+    /// The model without adapters, whose products are added to the weights. It computes the same up to roundings, also those of weights
+    /// narrower than f32.
     #[track_caller]
     pub fn merge<M: Tree>(model: &M) -> M {
         pinned(|| {

@@ -53,7 +53,7 @@ fn losses(logits: &Tensor, targets: &Tensor) -> Tensor {
 }
 
 /// As [`cross_entropy`], over the positions whose `mask` is true: bools of the shape of the targets, or broadcasting to it. Targets at
-/// other positions are not read and may be out of range. Without any position the mean is NaN.
+/// other positions are not read and may be out of range. If no position counts, the mean is NaN.
 ///
 /// # Errors
 /// As [`cross_entropy`]; if the mask is not bool or does not broadcast to the targets.
@@ -120,11 +120,11 @@ pub fn next_token_loss(logits: &Tensor, tokens: &Tensor, mask: Option<&Tensor>) 
 fn check(name: &str, logits: &Tensor, targets: &Tensor) -> Result<()> {
     let (logits, targets) = (logits.aval()?, targets.aval()?);
     if !logits.dtype.is_float() {
-        let message = format!("the logits are floats, not {logits}; convert them with .to_dtype(DType::F32)");
+        let message = format!("the logits must be floats, not {logits}; convert them with .to_dtype(DType::F32)");
         return Err(Error::new(ErrorKind::DType, name, message));
     }
     if !targets.dtype.is_integer() {
-        let message = format!("the targets are integers, not {targets}; convert them with .to_dtype(DType::I32)");
+        let message = format!("the targets must be integers, not {targets}; convert them with .to_dtype(DType::I32)");
         return Err(Error::new(ErrorKind::DType, name, message));
     }
     match logits.shape.split_last() {

@@ -22,7 +22,7 @@ pub struct LstmState {
 ///
 /// To stack layers, pass the results of one to the next; for both directions run two, one with `reverse`. One product before the loop
 /// covers the inputs of all positions. Source: Hochreiter and Schmidhuber, "Long short-term memory", 1997. The equations are those of
-/// `torch.nn.LSTM`, with the sum of its two biases.
+/// `torch.nn.LSTM`, with one bias in place of the sum of two.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Lstm, random};
@@ -36,16 +36,17 @@ pub struct LstmState {
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct Lstm {
-    /// From the inputs to the input, forget, candidate and output gates, in this order.
+    /// From the inputs to the input, forget, candidate and output gates, in this order: `[inputs, 4 * features]`.
     pub input: Linear,
-    /// From the hidden values to the gates, without a bias.
+    /// From the hidden values to the gates, without a bias: `[features, 4 * features]`.
     pub hidden: Linear,
     /// Whether to run from the last position to the first.
     pub reverse: bool,
 }
 
 impl Lstm {
-    /// Weights that are uniform up to one over the square root of the features, as in PyTorch, and biases of zeros.
+    /// Weights that are uniform between minus and plus one over the square root of the number of features, as in PyTorch, and biases of
+    /// zeros.
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -124,9 +125,9 @@ impl Lstm {
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct Gru {
-    /// From the inputs to the reset and update gates and the candidate, in this order.
+    /// From the inputs to the reset and update gates and the candidate, in this order: `[inputs, 3 * features]`.
     pub input: Linear,
-    /// From the hidden values to the same.
+    /// From the hidden values to the same: `[features, 3 * features]`.
     pub hidden: Linear,
     /// Whether to run from the last position to the first.
     pub reverse: bool,

@@ -96,14 +96,14 @@ impl Rotary {
         Rotary { features, theta: 10_000.0, pairing: Pairing::default(), scaling: RopeScaling::default() }
     }
 
-    /// The angle by which each pair turns from one position to the next.
+    /// The angle, in radians, by which each pair turns from one position to the next.
     pub fn frequencies(&self) -> Vec<f64> {
         let pairs = self.features / 2;
         (0..pairs).map(|i| self.scaling.scale(self.theta.powf(-(i as f64) / pairs as f64))).collect()
     }
 
-    /// The rotation at these positions, integers `[.., positions]`. A model computes it once for all layers. It is f64 for features in f64,
-    /// else f32.
+    /// The rotation at these positions, integers `[.., positions]`. A model computes it once for all layers. `dtype` is that of the
+    /// features; the rotation is f64 for f64, and f32 otherwise.
     ///
     /// # Errors
     /// If the number of features is odd, the positions are not integers, or the dtype is not a float.
@@ -114,11 +114,15 @@ impl Rotary {
                 const NAME: &str = "nn::Rotary::at";
                 let aval = positions.aval()?;
                 if !self.features.is_multiple_of(2) {
-                    let message = format!("{} features are not pairs", self.features);
+                    let message = format!("{} features cannot be paired", self.features);
                     return Err(Error::new(ErrorKind::Shape, NAME, message));
                 }
                 if !aval.dtype.is_integer() {
-                    return Err(Error::new(ErrorKind::DType, NAME, format!("the positions are integers, not {aval}")));
+                    return Err(Error::new(
+                        ErrorKind::DType,
+                        NAME,
+                        format!("the positions must be integers, not {aval}"),
+                    ));
                 }
                 if !dtype.is_float() {
                     return Err(Error::new(ErrorKind::DType, NAME, format!("rotates floats, not {dtype}")));
@@ -145,8 +149,8 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// `x` rotated, of type `dtype[.., positions, heads, features]`: queries or keys. f16 and bf16 are rotated in f32 and rounded once.
-    /// Dimensions of the rotation before the positions may be missing or 1, and then broadcast.
+    /// `x` rotated, of type `dtype[.., positions, heads, features]`: queries or keys. f16 and bf16 are rotated in f32 and rounded once. The
+    /// dimensions of the rotation before the positions broadcast to those of `x`.
     ///
     /// # Errors
     /// If `x` has fewer than three dimensions, fewer features than are rotated, or another number of positions; if its dtype is neither

@@ -26,9 +26,9 @@ use crate::{DType, Tensor, Tree};
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct RunningStatistics {
-    /// `[channels]`, at least f32.
+    /// `[channels]`, in f32 (f64 for weights in f64).
     pub mean: Tensor,
-    /// `[channels]`, at least f32; unbiased, with the sum divided by one less than the number of elements.
+    /// `[channels]`, in the same dtype; unbiased, with the sum of squares divided by one less than the number of elements.
     pub variance: Tensor,
     /// The weight of a new batch in the averages; 0.1 by default.
     pub momentum: f64,
@@ -50,10 +50,10 @@ impl RunningStatistics {
 }
 
 impl BatchNorm {
-    /// As [`BatchNorm::apply`], with the statistics updated with those of this batch.
+    /// As [`BatchNorm::apply`], and the running statistics updated with those of this batch.
     ///
     /// # Errors
-    /// As [`BatchNorm::apply`]; if the statistics have other channels.
+    /// As [`BatchNorm::apply`]; if the statistics have another number of channels.
     #[track_caller]
     pub fn train(&self, x: &Tensor, statistics: &RunningStatistics) -> Result<(Tensor, RunningStatistics)> {
         let loc = current_loc();

@@ -24,7 +24,8 @@ pub struct Sampling {
     /// Draws only among this many of the most likely tokens.
     pub top_k: Option<usize>,
     /// Draws only among the fewest most likely tokens whose probabilities add up to at least this share, above 0 and at most 1. With
-    /// `top_k`, only its tokens count. Source: Holtzman et al., "The curious case of neural text degeneration", 2019.
+    /// `top_k`, only the tokens that it leaves are considered. Source: Holtzman et al., "The curious case of neural text degeneration",
+    /// 2019.
     pub top_p: Option<f64>,
 }
 
@@ -75,14 +76,14 @@ impl Sampling {
     pub fn check(&self) -> Result<()> {
         let refused = |message: String| Err(Error::new(ErrorKind::Argument, "nn::Sampling", message));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return refused(format!("the temperature is at least 0 and finite, not {}", self.temperature));
+            return refused(format!("the temperature must be at least 0 and finite, not {}", self.temperature));
         }
         if self.top_k == Some(0) {
-            return refused("`top_k` is at least 1".into());
+            return refused("`top_k` must be at least 1".into());
         }
         match self.top_p {
             Some(share) if !(share > 0.0 && share <= 1.0) => {
-                refused(format!("`top_p` is above 0, up to 1, not {share}"))
+                refused(format!("`top_p` must be above 0 and at most 1, not {share}"))
             }
             _ => Ok(()),
         }

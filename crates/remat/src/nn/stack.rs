@@ -10,9 +10,9 @@ use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed
 
 /// Layers of one kind, one after the other, under a checkpoint policy, like `nn.scan(nn.remat(Block, policy))` in Flax.
 ///
-/// The layers are a list, and the program has the equations of each of them; or they are [`stacked`](Stack::stacked), with each weight of
-/// all layers in one tensor with a leading axis of layers, and the program is a [`scan`](crate::scan) that is traced once for any number of
-/// layers. Values and gradients have the same bits either way, and under every policy.
+/// Either the layers are a list, and the program has the equations of each of them. Or they are [`stacked`](Stack::stacked): each weight of
+/// all layers is one tensor with a leading axis of layers, and the program is a [`scan`](crate::scan), which is traced once for any number
+/// of layers. Values and gradients have the same bits either way, and under every policy.
 ///
 /// With `levels` of 2 or more only some states between layers are kept: [`LoopScheme::Levels`]. Two levels keep about twice the square root
 /// of the number of layers.
@@ -39,7 +39,7 @@ pub struct Stack<L> {
     held: Held<L>,
     /// The policy of a [`checkpoint`] around each layer; `None` by default.
     pub policy: Option<Policy>,
-    /// The number of levels of checkpoints; 0 and 1, the default, have only those of the policy.
+    /// The number of levels of checkpoints; 1 by default. With 0 or 1 there are only the checkpoints of the policy.
     pub levels: usize,
 }
 
@@ -315,7 +315,7 @@ fn slice<T: Tree>(stacked: &T, index: usize) -> T {
 fn stack_trees<T: Tree>(what: &str, trees: &[T]) -> Result<T> {
     const NAME: &str = "nn::Stack";
     let Some((first, others)) = trees.split_first() else {
-        let message = "without layers the outputs of layers have no type";
+        let message = "without layers the type of their outputs is unknown";
         return Err(Error::new(ErrorKind::Argument, NAME, message));
     };
     let own = leaves(first);

@@ -106,13 +106,13 @@ fn targets_of_a_loss() {
     );
     mistake!(
         nn::cross_entropy(&logits, &zeros(&[2])),
-        "nn::cross_entropy: the targets are integers, not f32[2]; convert them with .to_dtype(DType::I32)",
+        "nn::cross_entropy: the targets must be integers, not f32[2]; convert them with .to_dtype(DType::I32)",
         1,
         9
     );
     mistake!(
         nn::cross_entropy(&Tensor::new([[1i32, 2]]), &Tensor::new([1i32])),
-        "nn::cross_entropy: the logits are floats, not i32[1,2]; convert them with .to_dtype(DType::F32)",
+        "nn::cross_entropy: the logits must be floats, not i32[1,2]; convert them with .to_dtype(DType::F32)",
         1,
         9
     );

@@ -51,7 +51,7 @@ fn transposed_convolutions() {
     let layer = ConvTranspose { kernel: zeros(&[4]), ..transposed() };
     mistake!(
         layer.apply(&x),
-        "nn::ConvTranspose::apply: the kernel is [inputs, outputs / groups, spatial..], not f32[4]",
+        "nn::ConvTranspose::apply: the kernel must be [inputs, outputs / groups, spatial..], not f32[4]",
         1,
         15
     );

@@ -231,7 +231,7 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(model.cache(1, 13).unwrap_err().message(), "13 positions are more than the 12 that the model has");
     assert_eq!(
         message(model.apply(&Tensor::zeros([2, 3], DType::F32))),
-        "the tokens are integers [batch, positions], not f32[2,3]"
+        "the tokens must be integers [batch, positions], not f32[2,3]"
     );
     let three = GroupedAttention::init(random::key(0), 8, [4, 3], 2, DType::F32);
     assert_eq!(message(three.q.weight.clone()), "3 key heads do not divide 4 heads");
@@ -242,10 +242,10 @@ fn what_does_not_fit_is_an_error() {
         "takes axes of positions and of features, not f32[8]"
     );
     let at = Tensor::arange(0..4);
-    assert_eq!(message(Rotary::new(5).at(&at, DType::F32).cos), "5 features are not pairs");
+    assert_eq!(message(Rotary::new(5).at(&at, DType::F32).cos), "5 features cannot be paired");
     assert_eq!(
         message(Rotary::new(4).at(&at.to_dtype(DType::F32), DType::F32).cos),
-        "the positions are integers, not f32[4]"
+        "the positions must be integers, not f32[4]"
     );
     let rotation = Rotary::new(4).at(&at, DType::F32);
     assert_eq!(
@@ -297,7 +297,7 @@ fn a_cache_of_another_model_is_an_error() {
             llama.apply_cached(&tokens(), cache([layers, 2, 12, 2, 6])),
         ];
         for (error, sizes) in refused.into_iter().zip(["2,4", "2,6"]) {
-            let expected = format!("the cache f32[{layers},2,12,{sizes}] is not one of 2 layers, as the model has");
+            let expected = format!("the cache f32[{layers},2,12,{sizes}] does not have the 2 layers of the model");
             assert_eq!(error.map(drop).unwrap_err().message(), expected);
         }
     }

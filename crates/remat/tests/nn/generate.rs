@@ -163,14 +163,14 @@ fn what_cannot_be_continued_is_an_error() {
     assert_eq!(refused(own, &[]), "a prompt has no token that could be continued");
     assert_eq!(refused(own, &[3, 19]), "token 19 of a prompt is not one of the 19 of the model");
     for temperature in [-1.0, f64::NAN, f64::INFINITY] {
-        let message = format!("the temperature is at least 0 and finite, not {temperature}");
+        let message = format!("the temperature must be at least 0 and finite, not {temperature}");
         assert_eq!(refused(Sampling { temperature, ..own }, &[1]), message);
     }
-    assert_eq!(refused(Sampling { top_k: Some(0), ..own }, &[1]), "`top_k` is at least 1");
+    assert_eq!(refused(Sampling { top_k: Some(0), ..own }, &[1]), "`top_k` must be at least 1");
     for share in [0.0, 1.5, f64::NAN] {
         assert_eq!(
             refused(Sampling { top_p: Some(share), ..own }, &[1]),
-            format!("`top_p` is above 0, up to 1, not {share}")
+            format!("`top_p` must be above 0 and at most 1, not {share}")
         );
     }
     let broken = tree::map(&model, |_, leaf| leaf * f64::NAN);

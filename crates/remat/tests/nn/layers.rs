@@ -193,7 +193,7 @@ fn recurrent_layers_are_those_of_pytorch() {
     assert_eq!(error.message(), "takes an array [batch, positions, inputs], not f32[5,3]");
     assert_eq!(
         message(&Gru::init(random::key(0), 3, 4, DType::I32).input.weight),
-        "weights have a float dtype, not i32"
+        "weights must have a float dtype, not i32"
     );
 }
 
@@ -366,7 +366,7 @@ fn adapters_go_beside_any_linear_map() {
         refused(lora(&["first", "tail"]), &model),
         "the pattern `tail` matches no linear map of the model: first, rest, head"
     );
-    assert_eq!(refused(nn::Lora { rank: 0, ..lora(&["first"]) }, &model), "the rank is at least 1");
+    assert_eq!(refused(nn::Lora { rank: 0, ..lora(&["first"]) }, &model), "the rank must be at least 1");
     assert_eq!(refused(lora(&["first"]), &adapted), "the map at `first` has an adapter already");
     assert_eq!(refused(lora(&[]), &model), "there is no pattern of the linear maps that get adapters");
     let mut integers = Model::init();

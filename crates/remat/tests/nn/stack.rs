@@ -154,7 +154,7 @@ fn no_layers_and_one_layer() {
         assert!(none.is_empty());
         assert_eq!(none.apply(|layer, x| layer.apply(x), &x).unwrap().to_vec::<f32>().unwrap(), [1.0; 6]);
         let error = none.scan(|_, x: &Tensor, (): &()| (x.clone(), x.clone()), &x, &()).unwrap_err();
-        assert_eq!(error.message(), "without layers the outputs of layers have no type");
+        assert_eq!(error.message(), "without layers the type of their outputs is unknown");
     }
     let one = Stack::from(vec![Linear::init(random::key(0), 3, 3, DType::F32)]);
     let expected = one.apply(|layer, x| layer.apply(x), &x).unwrap().to_vec::<f32>().unwrap();
@@ -190,7 +190,7 @@ fn layers_that_differ_are_an_error_with_their_number_and_leaf() {
     assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
     let failed = Linear::init(random::key(0), 3, 3, DType::I32);
     let error = Stack::from(vec![failed]).stacked().map(drop).unwrap_err();
-    assert_eq!(error.message(), "weights have a float dtype, not i32");
+    assert_eq!(error.message(), "weights must have a float dtype, not i32");
 }
 
 #[test]

@@ -96,9 +96,9 @@ fn sizes_of_stages_that_do_not_fit_are_failed_weights() {
         }
         model.statistics().map(drop).unwrap_err().message().to_string()
     };
-    let expected = "the hidden sizes [4, 8] and the depths [1] are not those of the same stages";
+    let expected = "the hidden sizes [4, 8] and the depths [1] must be one of each per stage";
     assert_eq!(message(&[4, 8], &[1], false), expected);
-    let expected = "a bottleneck block has a quarter of 6 features, which 4 does not divide";
+    let expected = "the features of a bottleneck block must be a multiple of 4, not 6";
     assert_eq!(message(&[4, 6], &[1, 1], true), expected);
 }
 

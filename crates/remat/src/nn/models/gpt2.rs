@@ -14,7 +14,7 @@ use crate::{DType, Tensor, Tree, named_scope};
 pub struct Gpt2Config {
     /// The number of tokens of the vocabulary.
     pub vocab_size: usize,
-    /// The longest sequence.
+    /// The positions of the longest sequence.
     pub n_positions: usize,
     /// The number of features.
     pub n_embd: usize,
@@ -30,7 +30,7 @@ pub struct Gpt2Config {
     pub initializer_range: f64,
     /// Whether the head shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
-    /// The token that begins a text. The model does not read it, nor the tokens below.
+    /// The token that begins a text. The model uses neither this nor the fields below.
     pub bos_token_id: Option<i64>,
     /// The tokens that end a text.
     pub eos_token_id: Vec<i64>,
@@ -131,7 +131,7 @@ impl Gpt2 {
     /// outside the vocabulary makes them NaN.
     ///
     /// # Errors
-    /// If the tokens have another type, or more positions than the model.
+    /// If the tokens are not integers `[batch, positions]`, or have more positions than the model.
     #[track_caller]
     pub fn apply(&self, tokens: &Tensor) -> Tensor {
         deferred(|| {
@@ -148,7 +148,7 @@ impl Gpt2 {
     /// An empty cache for sequences of up to `positions` tokens.
     ///
     /// # Errors
-    /// If the model has fewer positions, or its weights are failed.
+    /// If the model has fewer positions, or its weights are failed tensors.
     #[track_caller]
     pub fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
         let loc = current_loc();
@@ -165,7 +165,7 @@ impl Gpt2 {
     /// As [`Gpt2::apply`] for tokens that follow those of a cache. Returns the next cache too.
     ///
     /// # Errors
-    /// As [`Gpt2::apply`] and [`KvCache::attend`]; if the cache is of another number of layers.
+    /// As [`Gpt2::apply`] and [`KvCache::attend`]; if the cache has another number of layers.
     #[track_caller]
     pub fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
         let loc = current_loc();

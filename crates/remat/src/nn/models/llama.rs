@@ -45,7 +45,7 @@ pub struct LlamaConfig {
     pub mlp_bias: bool,
     /// The standard deviation of weights.
     pub initializer_range: f64,
-    /// The token that begins a text. The model does not read it, nor the tokens below.
+    /// The token that begins a text. The model uses neither this nor the fields below.
     pub bos_token_id: Option<i64>,
     /// The tokens that end a text.
     pub eos_token_id: Vec<i64>,
@@ -106,7 +106,8 @@ impl LlamaBlock {
         })
     }
 
-    /// As [`LlamaBlock::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar.
+    /// As [`LlamaBlock::apply`] for the next positions of a cache. `layer` is the number of this block in the cache, an i32 scalar, and `x`
+    /// is `dtype[batch, positions, features]`.
     ///
     /// # Errors
     /// As [`GroupedAttention::apply_cached`].
@@ -231,7 +232,7 @@ impl Llama {
     /// outside the vocabulary makes them NaN.
     ///
     /// # Errors
-    /// If the tokens have another type.
+    /// If the tokens are not integers `[batch, positions]`.
     #[track_caller]
     pub fn apply(&self, tokens: &Tensor) -> Tensor {
         deferred(|| {
@@ -249,7 +250,7 @@ impl Llama {
     /// An empty cache for sequences of up to `positions` tokens.
     ///
     /// # Errors
-    /// If weights are failed.
+    /// If weights are failed tensors.
     #[track_caller]
     pub fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
         let loc = current_loc();
@@ -264,7 +265,7 @@ impl Llama {
     /// As [`Llama::apply`] for tokens that follow those of a cache. Returns the next cache too.
     ///
     /// # Errors
-    /// As [`Llama::apply`] and [`KvCache::attend`]; if the cache is of another number of layers.
+    /// As [`Llama::apply`] and [`KvCache::attend`]; if the cache has another number of layers.
     #[track_caller]
     pub fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
         let loc = current_loc();

@@ -25,7 +25,7 @@ fn positions(operation: &str, tokens: &Tensor) -> Result<usize> {
     match aval.shape[..] {
         [_, positions] if aval.dtype.is_integer() => Ok(positions),
         _ => {
-            let message = format!("the tokens are integers [batch, positions], not {aval}");
+            let message = format!("the tokens must be integers [batch, positions], not {aval}");
             Err(Error::new(ErrorKind::Shape, operation, message))
         }
     }

@@ -54,13 +54,11 @@ impl ResNetConfig {
         let (sizes, depths) = (&self.hidden_sizes, &self.depths);
         if sizes.len() != depths.len() {
             return error(format!(
-                "the hidden sizes {sizes:?} and the depths {depths:?} are not those of the same stages"
+                "the hidden sizes {sizes:?} and the depths {depths:?} must be one of each per stage"
             ));
         }
         match sizes.iter().find(|size| self.bottleneck && !size.is_multiple_of(4)) {
-            Some(size) => {
-                error(format!("a bottleneck block has a quarter of {size} features, which 4 does not divide"))
-            }
+            Some(size) => error(format!("the features of a bottleneck block must be a multiple of 4, not {size}")),
             None => Ok(()),
         }
     }
@@ -76,8 +74,8 @@ pub struct ConvNorm {
 }
 
 impl ConvNorm {
-    /// Normal weights with variance two over the number of elements that each input feature reaches. Source: He et al., "Delving deep into
-    /// rectifiers", 2015.
+    /// Normal weights with a variance of 2 over the number of elements that each input feature reaches. Source: He et al., "Delving deep
+    /// into rectifiers", 2015.
     fn init(key: Key, inputs: usize, outputs: usize, window: usize, stride: usize, dtype: DType) -> ConvNorm {
         let deviation = (2.0 / (outputs * window * window).max(1) as f64).sqrt();
         let kernel = random::normal(key.fold_in(1), [outputs, inputs, window, window], dtype) * deviation;
@@ -204,10 +202,10 @@ impl ResNet {
         })
     }
 
-    /// The initial statistics of all norms.
+    /// The initial statistics of all norms, in the order in which they run.
     ///
     /// # Errors
-    /// If weights are failed.
+    /// If weights are failed tensors.
     #[track_caller]
     pub fn statistics(&self) -> Result<Vec<RunningStatistics>> {
         let blocks = self.stages.iter().flatten().flat_map(|block| block.convs.iter().chain(&block.shortcut));

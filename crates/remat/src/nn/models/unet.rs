@@ -22,7 +22,7 @@ pub struct UNetConfig {
     pub norm_num_groups: usize,
     /// The levels, counted from 0, with self-attention of the pixels after each block.
     pub attention_levels: Vec<usize>,
-    /// Whether the model takes a time, that of a diffusion process.
+    /// Whether the model takes a time: the time step of a diffusion process.
     pub time: bool,
 }
 
@@ -129,7 +129,7 @@ pub struct UNetDown {
 }
 
 /// A level on the way up: blocks, each of which also takes a result of the way down. At all levels except the largest, every pixel is then
-/// repeated to two by two and convolved.
+/// repeated to two by two pixels, and the image convolved.
 #[derive(Clone, Debug, Tree)]
 pub struct UNetUp {
     /// The blocks.
@@ -138,8 +138,8 @@ pub struct UNetUp {
     pub larger: Option<Conv>,
 }
 
-/// A U-Net: images become smaller with more features from level to level, then larger again, joined with the results of the way down. With
-/// a time it is the denoiser of a diffusion model.
+/// A U-Net: images become smaller and get more features from level to level; then they become larger again, joined with the results of the
+/// way down. With a time it is the denoiser of a diffusion model.
 ///
 /// Source: Ronneberger, Fischer and Brox, "U-Net", 2015; Ho, Jain and Abbeel, "Denoising diffusion probabilistic models", 2020.
 /// Convolutions have the name `conv`.
