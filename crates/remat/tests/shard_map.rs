@@ -165,7 +165,7 @@ fn mistakes_have_a_message_and_a_line() {
     let options = JitOptions { in_shardings, ..JitOptions::default() };
     let message = "the specs are a tuple of 3 elements, and the argument has 2";
     fails(jit_with(&options, |(x, _): &(Tensor, ())| x.sin()).call((x.clone(), ())), Structure, message);
-    let message = "2 specs for the 1 leaf of the argument";
+    let message = "2 specs for the 1 leaf of the argument; give one for each leaf";
     fails(shard_map(&mesh(), vec![spec![], spec![]], spec![], |x: &Tensor| x.sin())(&x), Structure, message);
     let nested = shard_map(&mesh(), spec![], spec![], |x: &Tensor| {
         shard_map(&Mesh::new([("z", 2)])?, spec![], spec![], |x: &Tensor| x.sin())(x)

@@ -125,7 +125,7 @@ fn operands_that_do_not_fit() {
 fn tensors_that_cannot_be_made() {
     fails(Tensor::new(vec![vec![1, 2], vec![3]]), "new: element 0 has shape [2] and element 1 has shape [1]");
     fails(Tensor::from(vec![vec![1], vec![]]), "new: element 0 has shape [1] and element 1 has shape [0]");
-    fails(Tensor::from_slice(&[1, 2, 3], [2, 2]), "from_slice: 3 elements do not fill i32[2,2]");
+    fails(Tensor::from_slice(&[1, 2, 3], [2, 2]), "from_slice: 3 elements cannot fill i32[2,2]");
     fails(Tensor::from_vec(vec![1.0f32], [1, -1]), "from_vec: the size -1 is negative");
     fails(Tensor::zeros([2, -3], DType::F32), "zeros: the size -3 is negative");
     fails(

@@ -59,7 +59,7 @@ impl Specs {
             Specs::PerLeaf(specs) if specs.len() == leaves.len() => Ok(specs.clone()),
             Specs::PerLeaf(specs) => {
                 let (specs, leaves) = (counted(specs.len(), "spec"), counted(leaves.len(), "leaf"));
-                wrong(format!("{specs} for the {leaves} of the {what}"))
+                wrong(format!("{specs} for the {leaves} of the {what}; give one for each leaf"))
             }
             // Without leaves, as in an absent option, there is nothing to cut.
             Specs::Parts(_) if leaves.is_empty() => Ok(Vec::new()),

@@ -79,7 +79,7 @@ impl Tensor {
         })
     }
 
-    /// The Gaussian error linear unit, in its tanh approximation, `approximate="tanh"` in PyTorch. Source: Hendrycks and Gimpel, "Gaussian
+    /// The Gaussian error linear unit in its tanh approximation (`approximate="tanh"` in PyTorch). Source: Hendrycks and Gimpel, "Gaussian
     /// error linear units", 2016.
     ///
     /// # Errors
@@ -100,7 +100,8 @@ impl Tensor {
         })
     }
 
-    /// The exact Gaussian error linear unit: `x` times the standard normal distribution function, computed by `erf`.
+    /// The exact Gaussian error linear unit: `x` times the cumulative distribution function of the standard normal at `x`, computed by
+    /// `erf`.
     ///
     /// # Errors
     /// If the dtype is not a float.

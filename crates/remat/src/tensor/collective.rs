@@ -47,7 +47,7 @@ impl Tensor {
     /// of all shards.
     ///
     /// # Errors
-    /// If a name is not that of an axis here, an axis is given twice, or the dtype is bool.
+    /// If there is no axis of such a name here, an axis is given twice, or the dtype is bool.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -94,7 +94,7 @@ impl Tensor {
     /// The elementwise maximum over the shards along these axes, on every shard; NaN if one is NaN.
     ///
     /// # Errors
-    /// If a name is not that of an axis here, or an axis is given twice.
+    /// If there is no axis of such a name here, or an axis is given twice.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -135,11 +135,11 @@ impl Tensor {
         })
     }
 
-    /// The tensors of all shards along these axes, joined along an axis in row-major order of the named axes: along the last, neighbours
-    /// follow each other. Every shard gets the result. To join along a new axis, expand first: `x.expand_dims(0).all_gather("data", 0)`.
+    /// The tensors of all shards along these axes, joined along an axis in row-major order of the named axes, the last of which varies
+    /// fastest. Every shard gets the result. To join along a new axis, expand first: `x.expand_dims(0).all_gather("data", 0)`.
     ///
     /// # Errors
-    /// If a name is not that of an axis here, or `axis` is out of range.
+    /// If there is no axis of such a name here, or `axis` is out of range.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -166,7 +166,8 @@ impl Tensor {
     /// [`Tensor::psum`].
     ///
     /// # Errors
-    /// If a name is not that of an axis here, `axis` is out of range or its size is not a multiple of the number of shards, or the dtype is bool.
+    /// If there is no axis of such a name here, `axis` is out of range or its size is not a multiple of the number of shards, or the dtype
+    /// is bool.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -194,8 +195,8 @@ impl Tensor {
     /// order of the shards, along `concat`. So the whole tensor, which was cut along `concat`, is then cut along `split`.
     ///
     /// # Errors
-    /// If no axis has this name here, `split` or `concat` is out of range, or the size of `split` is not a multiple of the number of
-    /// shards.
+    /// If there is no axis of this name here, `split` or `concat` is out of range, or the size of `split` is not a multiple of the number
+    /// of shards.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -217,7 +218,7 @@ impl Tensor {
     /// For each pair `(from, to)`, shard `to` of the axis gets the tensor of shard `from`. A shard to which none sends gets zeros.
     ///
     /// # Errors
-    /// If no axis has this name here, a number is not that of a shard, or a shard sends or receives twice.
+    /// If there is no axis of this name here, a number is not that of a shard, or a shard sends or receives twice.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -258,7 +259,7 @@ impl Tensor {
 /// The position of the shard along a named axis, an i32 scalar.
 ///
 /// # Errors
-/// If no axis has this name here.
+/// If there is no axis of this name here.
 ///
 /// ```
 /// use remat::{Tensor, VmapOptions, axis_index, vmap_with};
@@ -278,7 +279,7 @@ pub fn axis_index(axis_name: &str) -> Tensor {
 /// The number of shards along a named axis.
 ///
 /// # Errors
-/// If no axis has this name here.
+/// If there is no axis of this name here.
 ///
 /// ```
 /// use remat::{Tensor, VmapOptions, axis_size, vmap_with};

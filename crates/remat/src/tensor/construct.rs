@@ -392,7 +392,8 @@ pub(crate) fn from_elements<T: Element>(elements: Vec<T>, shape: Shape, operatio
     let count = elements.len();
     let size = shape.iter().try_fold(1usize, |size, &n| size.checked_mul(n));
     if size != Some(count) {
-        let message = format!("{count} elements do not fill {}", remat_ir::Aval::new(T::DTYPE, shape));
+        let message =
+            format!("{} cannot fill {}", remat_ir::counted(count, "element"), remat_ir::Aval::new(T::DTYPE, shape));
         return Err(Error::new(ErrorKind::Shape, operation, message));
     }
     Ok(Tensor::from_array(Array::new(remat_ir::Aval::new(T::DTYPE, shape), T::wrap(elements))?))

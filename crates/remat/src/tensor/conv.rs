@@ -45,7 +45,7 @@ pub struct ConvConfig {
     pub feature_groups: usize,
     /// The number of groups of examples, each of which is convolved with its own part of the kernel's output features. 1 by default.
     pub batch_groups: usize,
-    /// The dtype of the sums and of the result; `None` is that of the operands.
+    /// The dtype of the sums and of the result; `None` means that of the operands.
     pub dtype: Option<DType>,
 }
 

@@ -7,7 +7,7 @@ use crate::trace::{bind1, deferred};
 
 impl Tensor {
     /// The elements converted to a dtype. A float becomes an integer by truncation and saturation, with NaN as 0; integers wrap around; as
-    /// a bool, anything but zero is `true`; a narrower float is rounded, half to even. There is no operation if the tensor already has this
+    /// a bool, anything but zero is `true`; a narrower float is rounded, half to even. Nothing is computed if the tensor already has this
     /// dtype.
     ///
     /// ```

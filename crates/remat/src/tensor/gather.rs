@@ -162,8 +162,8 @@ impl Tensor {
         })
     }
 
-    /// One-hot encoding of integers: a new last dimension of size `classes`, with one at the index that the element is and zeros elsewhere.
-    /// An index out of range gives only zeros.
+    /// One-hot encoding of integers: a new last dimension of size `classes`, with one at the position that the element gives and zeros
+    /// elsewhere. An index out of range gives only zeros.
     ///
     /// # Errors
     /// If the elements are not integers.

@@ -4,8 +4,8 @@ use remat::{DType, Tensor, random};
 
 #[test]
 fn elements_and_shapes() {
-    mistake!(Tensor::from_slice(&[1.0f32, 2.0, 3.0], [2, 2]), "from_slice: 3 elements do not fill f32[2,2]", 0, 14);
-    mistake!(Tensor::from_vec(vec![1u8], [0]), "from_vec: 1 elements do not fill u8[0]", 0, 14);
+    mistake!(Tensor::from_slice(&[1.0f32, 2.0, 3.0], [2, 2]), "from_slice: 3 elements cannot fill f32[2,2]", 0, 14);
+    mistake!(Tensor::from_vec(vec![1u8], [0]), "from_vec: 1 element cannot fill u8[0]", 0, 14);
     mistake!(
         Tensor::new(vec![vec![10, 20], vec![30]]),
         "new: element 0 has shape [2] and element 1 has shape [1]",

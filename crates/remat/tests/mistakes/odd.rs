@@ -42,7 +42,7 @@ fn shapes_past_what_can_be_counted() {
     );
     mistake!(
         Tensor::from_slice(&[1.0f32], [HUGE, HUGE, 0]),
-        "from_slice: 1 elements do not fill f32[1099511627776,1099511627776,0]",
+        "from_slice: 1 element cannot fill f32[1099511627776,1099511627776,0]",
         1,
         9
     );
