@@ -102,8 +102,8 @@ pub mod index {
     pub use crate::tensor::{AsIndex, At, Ellipsis, Index, IndexRange, Indices, NewAxis, non_negative, span, step};
 }
 
-/// Tools for writing layers, with which those of [`nn`] are written. Its user sees a layer as one call, so errors, and values in reports,
-/// are located at the line that calls the layer, not inside it.
+/// Tools for writing layers, with which those of [`nn`] are written. The user of a layer sees one call, so its errors, and its values in
+/// reports, are located at the line of this call, not inside the layer.
 ///
 /// ```
 /// use remat::layer::{deferred, pinned};

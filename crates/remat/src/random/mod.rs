@@ -30,8 +30,8 @@
 //! errors of these functions, which vary between engines: not at all in f16 and bf16, by up to 8 epsilon in f32, and by up to 64 epsilon in
 //! f64, where the errors are XLA's. [`categorical`] and weighted [`choice`] compare such numbers.
 //!
-//! JAX compiles several operations as one, and may then round less often: its `uniform` in a range other than 0 to 1 equals this one only
-//! if JAX runs each of the operations alone. Without `jax_enable_x64` JAX has no 64-bit dtypes; with it, their bits are equal too.
+//! JAX compiles several operations as one, and may then round less often: its `uniform` in a range other than 0 to 1 equals this one if JAX
+//! runs each of the operations alone. Without `jax_enable_x64` JAX has no 64-bit dtypes; with it, their bits are equal too.
 //!
 //! Source of the generator: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 

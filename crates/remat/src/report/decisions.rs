@@ -37,8 +37,8 @@ pub struct PolicyDecision {
     pub reason: Reason,
     /// The number of values at this line that the decision covers, such as one per layer of an unrolled loop.
     pub asked: usize,
-    /// For how many of them the decision has an effect: how many saved or offloaded values became residuals, or how many recomputed values
-    /// the backward pass does compute again.
+    /// How many of these values the decision has an effect on: saved or offloaded ones that became residuals, or recomputed ones that the
+    /// backward pass does compute again.
     pub used: usize,
 }
 
