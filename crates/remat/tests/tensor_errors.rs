@@ -180,10 +180,10 @@ fn axes_and_shapes_that_do_not_fit() {
     fails(x.reshape([-1, -1]), "reshape: only one size of [-1, -1] can be -1, for f32[2,3]");
     fails(x.reshape([-2, 3]), "reshape: the size -2 is negative, for f32[2,3]");
     fails(floats(&[0]).reshape([0, -1]), "reshape: f32[0] has 0 elements, which [0, -1] does not divide");
-    fails(x.transpose([0]), "transpose: 1 axes are given for f32[2,3], which has 2 dimensions");
+    fails(x.transpose([0]), "transpose: takes one axis for each dimension of f32[2,3] and got 1");
     fails(floats(&[3]).t(), "t: takes at least two dimensions and got f32[3]");
     fails(x.swap_axes(0, 2), "swap_axes: axis 2 is out of range for f32[2,3], which has 2 dimensions");
-    fails(x.move_axis([0, 1], 0), "move_axis: 2 axes of f32[2,3] are moved to 1 positions");
+    fails(x.move_axis([0, 1], 0), "move_axis: the axes [0, 1] of f32[2,3] cannot be moved to the positions [0]");
     fails(x.squeeze(0), "squeeze: dimension 0 of f32[2,3] has size 2 and not 1");
     fails(x.expand_dims(3), "expand_dims: axis 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
     fails(x.expand_dims([0, -4]), "expand_dims: axis -4 of the result is given twice for f32[2,3]");
@@ -253,7 +253,7 @@ fn indices_out_of_range() {
         x.take_along_axis(&ints(&[3, 1]), 1),
         "take_along_axis: f32[2,3] and the indices i32[3,1] do not broadcast: dimension 0 has size 2 and 3",
     );
-    fails(x.dynamic_slice(0, [1, 1]), "dynamic_slice: 1 starts are given for f32[2,3], which has 2 dimensions");
+    fails(x.dynamic_slice(0, [1, 1]), "dynamic_slice: takes one start for each dimension of f32[2,3] and got 1");
     fails(x.dynamic_slice((0, 0), [1, 4]), "dynamic_slice: slice size 4 is more than dimension 1 of f32[2,3]");
     fails(
         x.dynamic_slice((0, 0.5), [1, 1]),
@@ -284,7 +284,7 @@ fn products_that_do_not_fit() {
         "dot_general: contracting dimensions differ: 3 of f32[2,3] and 2 of f32[2,4]",
     );
     fails(x.dot_general_in(&x, (1, 1), (0, 0), DType::I32), "dot_general: products of f32 cannot be summed in i32");
-    fails(einsum("ij,jk->ik", &[&x]), "einsum: 2 operands are written and 1 are given, in \"ij,jk->ik\"");
+    fails(einsum("ij,jk->ik", &[&x]), "einsum: takes 2 operands and got 1, in \"ij,jk->ik\"");
     fails(einsum("ij,jk->ik", &[&x, &y]), "einsum: 'j' has size 3 in f32[2,3] and 2 in f32[2,4], in \"ij,jk->ik\"");
     fails(einsum("ijk->k", &[&x]), "einsum: \"ijk\" has 3 letters and its operand is f32[2,3], in \"ijk->k\"");
     fails(einsum("ij->k", &[&x]), "einsum: 'k' of the result is in no operand, in \"ij->k\"");

@@ -66,7 +66,10 @@ fn parse(notation: &str, avals: &[&Aval]) -> Result<Plan> {
     };
     let terms: Vec<&str> = inputs.split(',').collect();
     if terms.len() != avals.len() {
-        return malformed(notation, format!("{} operands are written and {} are given", terms.len(), avals.len()));
+        return malformed(
+            notation,
+            format!("takes {} and got {}", remat_ir::counted(terms.len(), "operand"), avals.len()),
+        );
     }
     let inputs =
         terms.iter().zip(avals).map(|(term, aval)| labels(notation, term, Some(aval))).collect::<Result<Vec<_>>>()?;

@@ -475,11 +475,7 @@ fn fill_value(dtype: DType) -> Literal {
 fn scalars(operation: &str, tensor: &Tensor, starts: &[Argument<'_>]) -> Result<Vec<Tensor>> {
     let aval = tensor.aval()?;
     if starts.len() != aval.rank() {
-        let message = format!(
-            "{} starts are given for {aval}, which has {}",
-            starts.len(),
-            super::argument::dimensions(aval.rank())
-        );
+        let message = format!("takes one start for each dimension of {aval} and got {}", starts.len());
         return Err(Error::new(ErrorKind::Argument, operation, message));
     }
     let mut first: Option<&Tensor> = None;

@@ -106,8 +106,7 @@ impl Tensor {
             let aval = self.aval()?;
             let axes = axes.resolve("transpose", aval)?;
             if axes.len() != aval.rank() {
-                let message =
-                    format!("{} axes are given for {aval}, which has {}", axes.len(), dimensions(aval.rank()));
+                let message = format!("takes one axis for each dimension of {aval} and got {}", axes.len());
                 return Err(Error::new(ErrorKind::Axis, "transpose", message));
             }
             Ok(permute(self, axes))
@@ -173,7 +172,7 @@ impl Tensor {
             let aval = self.aval()?;
             let (from, to) = (from.resolve("move_axis", aval)?, to.resolve("move_axis", aval)?);
             if from.len() != to.len() {
-                let message = format!("{} axes of {aval} are moved to {} positions", from.len(), to.len());
+                let message = format!("the axes {from:?} of {aval} cannot be moved to the positions {to:?}");
                 return Err(Error::new(ErrorKind::Axis, "move_axis", message));
             }
             let mut rest = (0..aval.rank()).filter(|d| !from.contains(d));

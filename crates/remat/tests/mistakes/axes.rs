@@ -47,7 +47,12 @@ fn axes_of_new_dimensions() {
         1,
         16
     );
-    mistake!(cube().move_axis([0, 1], 0), "move_axis: 2 axes of f32[2,3,4] are moved to 1 positions", 0, 21);
+    mistake!(
+        cube().move_axis([0, 1], 0),
+        "move_axis: the axes [0, 1] of f32[2,3,4] cannot be moved to the positions [0]",
+        1,
+        16
+    );
     mistake!(
         Tensor::stack(&[cube(), cube()], 4),
         "stack: axis 4 is out of range: f32[2,3,4] becomes a tensor of 4 dimensions",

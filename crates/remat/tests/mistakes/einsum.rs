@@ -24,11 +24,11 @@ fn notations() {
         1,
         9
     );
-    mistake!(einsum("ij,jk", &[&x]), "einsum: 2 operands are written and 1 are given, in \"ij,jk\"", 0, 14);
+    mistake!(einsum("ij,jk", &[&x]), "einsum: takes 2 operands and got 1, in \"ij,jk\"", 0, 14);
     mistake!(einsum("i1->i", &[&x]), "einsum: '1' is not a letter, in \"i1->i\"", 0, 14);
     mistake!(einsum("ij->ii", &[&x]), "einsum: 'i' occurs twice in the result, in \"ij->ii\"", 0, 14);
     mistake!(einsum("...j->j", &[&x]), "einsum: the result lacks the \"...\" of the operands, in \"...j->j\"", 0, 14);
-    mistake!(einsum("ij", &[]), "einsum: 1 operands are written and 0 are given, in \"ij\"", 0, 14);
+    mistake!(einsum("ij", &[]), "einsum: takes 1 operand and got 0, in \"ij\"", 0, 14);
     mistake!(
         einsum("ijkl...->i", &[&x]),
         "einsum: \"ijkl...\" has 4 letters and its operand is f32[2,3], in \"ijkl...->i\"",

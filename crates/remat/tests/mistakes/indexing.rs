@@ -66,7 +66,7 @@ fn dynamic_slices() {
     let x = matrix();
     mistake!(
         x.dynamic_slice(0, [1, 1]),
-        "dynamic_slice: 1 starts are given for i32[2,3], which has 2 dimensions",
+        "dynamic_slice: takes one start for each dimension of i32[2,3] and got 1",
         1,
         11
     );

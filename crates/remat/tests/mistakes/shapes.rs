@@ -107,7 +107,12 @@ fn broadcasting_to_a_shape() {
 
 #[test]
 fn transposing() {
-    mistake!(zeros(&[2, 3]).transpose([0]), "transpose: 1 axes are given for f32[2,3], which has 2 dimensions", 0, 29);
+    mistake!(
+        zeros(&[2, 3]).transpose([0]),
+        "transpose: takes one axis for each dimension of f32[2,3] and got 1",
+        1,
+        24
+    );
     mistake!(zeros(&[3]).t(), "t: takes at least two dimensions and got f32[3]", 0, 26);
 }
 
