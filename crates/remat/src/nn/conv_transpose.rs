@@ -9,7 +9,7 @@ use crate::tensor::spatial_numbers;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A transposed convolution with weights, in any number of spatial dimensions. It is the transpose of a [`Conv`](super::Conv) with the same
-/// strides, so it makes images larger where that makes them smaller.
+/// strides, and makes images larger by the factor by which the convolution makes them smaller.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::ConvTranspose, random};
