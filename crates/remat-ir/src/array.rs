@@ -89,12 +89,12 @@ macro_rules! element {
                 match self { $(Data::$variant(v) => v.len(),)* }
             }
 
-            /// Whether there is no element.
+            /// Whether there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// `len` elements of this value.
+            /// `len` elements, each of this value.
             pub fn full(literal: Literal, len: usize) -> Data {
                 match literal.dtype() {
                     $(DType::$variant => Data::$variant(vec![<$type>::from_literal(literal).unwrap_or_default(); len]),)*
@@ -227,7 +227,7 @@ impl Array {
         Array { aval: Aval::scalar(T::DTYPE), data: Arc::new(T::wrap(vec![value])) }
     }
 
-    /// An array whose elements all are this literal.
+    /// An array of this shape, each of whose elements is this literal.
     pub fn full(literal: Literal, shape: impl IntoIterator<Item = usize>) -> Array {
         let aval = Aval::new(literal.dtype(), shape);
         let data = Data::full(literal, aval.size());
@@ -305,7 +305,7 @@ impl Array {
         Ok(Array { aval, data: self.data.clone() })
     }
 
-    /// The same elements, said to live in another memory space.
+    /// The same elements with an aval in this memory space; nothing is copied.
     pub fn in_memory(&self, memory: MemorySpace) -> Array {
         Array { aval: self.aval.in_memory(memory), data: self.data.clone() }
     }

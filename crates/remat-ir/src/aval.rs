@@ -95,8 +95,8 @@ impl Aval {
         if self.shape.contains(&0) { 0 } else { self.shape.iter().fold(1, |size: usize, &d| size.saturating_mul(d)) }
     }
 
-    /// Why arithmetic with the sizes of such an array could overflow, in words: it has too many elements or bytes to count them. No
-    /// operation makes such an array, and no program that is parsed has one.
+    /// In words, why arithmetic with the sizes of such an array could overflow, or `None` if it cannot: the array has too many elements or
+    /// bytes to count. No operation makes such an array, and no parsed program has one.
     ///
     /// Dimensions of size 0 count as 1 here, so that the product may be taken in any order.
     ///

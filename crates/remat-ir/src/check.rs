@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::text::{Notes, print_with_notes};
-use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Part, Var, VarMap};
+use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Part, Var, VarMap, counted};
 
 /// Reports all faults of a program.
 ///
@@ -35,8 +35,8 @@ pub fn check(jaxpr: &Jaxpr) -> Result<(), Faults> {
     check_bodies(jaxpr, |body| met.insert(Arc::as_ptr(body)))
 }
 
-/// As [`check`], of the program and those of its bodies that are new. The caller knows that the other bodies keep the rules, and is asked
-/// about each body once.
+/// As [`check`], but of the program and only those of its bodies for which `is_new` returns true. The caller knows that the other bodies
+/// keep the rules. `is_new` is called for each body of the program and of its new bodies.
 ///
 /// ```
 /// use remat_ir::{Jaxpr, check, check_bodies};
@@ -68,7 +68,7 @@ pub fn check_bodies(jaxpr: &Jaxpr, mut is_new: impl FnMut(&Arc<Jaxpr>) -> bool) 
     if faults.is_empty() { Ok(()) } else { Err(Faults { program: Arc::new(jaxpr.clone()), faults }) }
 }
 
-/// What breaks a rule.
+/// How a program breaks a rule.
 #[derive(Clone, Debug)]
 pub enum FaultKind {
     /// A variable is not an index into the avals of the program.
@@ -101,9 +101,9 @@ pub struct Fault {
     /// The path from the program to the faulty body: for each level the index of an equation and of one of its bodies, in the order of
     /// [`Op::bodies`](crate::Op::bodies).
     pub path: Vec<(usize, usize)>,
-    /// The part of that body.
+    /// The part of that body that has the fault.
     pub part: Part,
-    /// The fault, in words.
+    /// The rule that is broken.
     pub kind: FaultKind,
 }
 
@@ -174,7 +174,8 @@ fn message(fault: &Fault, body: &Jaxpr, name: &mut dyn FnMut(Var) -> String) -> 
         FaultKind::DefinedTwice(var) => format!("`{}` is defined twice", name(*var)),
         FaultKind::Operation(error) => format!("{}: {}", error.operation(), error.message()),
         FaultKind::Count { results, outputs } => {
-            format!("the number of results of {operation} is {results}, and of outputs {outputs}")
+            let outputs = counted(*outputs, "output");
+            format!("{operation} gives {} and the equation has {outputs}", counted(*results, "result"))
         }
         FaultKind::Aval { var, inferred } => {
             format!("`{}` is {} and {operation} gives {inferred}", name(*var), body.avals[*var])

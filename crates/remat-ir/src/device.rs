@@ -10,12 +10,12 @@ use crate::{
 /// Options for compiling a program.
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
-    /// For each argument, whether callers donate it; none if this is empty. It lets an engine that plans memory at compile time place
-    /// results in donated arguments. A run takes only the memory of arguments without other references, whatever this says.
+    /// For each argument, whether callers donate it; if this is empty, none is donated. It lets an engine that plans memory at compile time
+    /// place results in donated arguments. A run takes only the memory of arguments without other references, whatever this says.
     pub donated: Vec<bool>,
-    /// The most bytes that a run may need, with arguments, results and overhead, where the arguments of `donated` are donated; where all are
-    /// if `donated` is empty. An engine that plans memory runs steps again until the program fits, or until it needs as little as the engine
-    /// can reach: whether it fits is for the caller to compare. Other engines ignore it.
+    /// The most bytes that a run may need, including arguments, results and overhead, when the arguments that `donated` marks are donated,
+    /// or all arguments if `donated` is empty. An engine that plans memory recomputes values until the program fits, or until it can save
+    /// no more; compiling succeeds either way, and the caller compares [`Executable::peak_of`] with the limit. Other engines ignore it.
     pub memory_limit: Option<usize>,
     /// The steps to run, as this engine chose them for the same program and callers ([`Executable::rematerialization`],
     /// [`Device::pareto`]). Other engines ignore it.
@@ -24,7 +24,7 @@ pub struct CompileOptions {
 
 /// A device and its engine, which compiles programs and runs them there.
 pub trait Device: Send + Sync {
-    /// The name that reports and errors print. Devices of one name have one memory.
+    /// The name that reports and errors print. Devices with the same name have the same memory.
     fn name(&self) -> &str;
 
     /// Compiles a program.
@@ -82,15 +82,15 @@ pub trait Executable: Send + Sync {
     /// Runs it on arrays of the host, and waits. An argument without another reference may be overwritten.
     ///
     /// # Errors
-    /// If the number of arguments or an aval is not the program's, or the run fails.
+    /// If the number of arguments or the aval of one is not the program's, or the run fails.
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>>;
 
     /// Runs it on values of the host and of its own device. An engine with its own device leaves results there, and may return before they
     /// are computed.
     ///
     /// # Errors
-    /// If the number of arguments or an aval is not the program's, an argument is on another device, or the run fails. A run that fails
-    /// after this has returned reports the error when a result is read.
+    /// If the number of arguments or the aval of one is not the program's, an argument is on another device, or the run fails. A run that
+    /// fails after this has returned reports the error when a result is read.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         let args = args.into_iter().map(Value::into_host).collect::<Result<Vec<Array>>>()?;
         Ok(self.run(args)?.into_iter().map(Value::Host).collect())
@@ -140,11 +140,11 @@ pub trait Executable: Send + Sync {
 /// use remat_ir::{Array, Aval, DType, expect_arguments};
 /// let avals = [Aval::new(DType::F32, [2])];
 /// let error = expect_arguments("run", avals.iter(), [Array::scalar(1i32).aval()]).unwrap_err();
-/// assert_eq!(error.to_string(), "run: argument 0 is f32[2] and got i32[]");
+/// assert_eq!(error.to_string(), "run: argument 0 is i32[] and the program takes f32[2]");
 /// ```
 ///
 /// # Errors
-/// An error of `operation` if the number of arguments or an aval is another.
+/// An error of `operation` if the number of arguments or the aval of one differs.
 pub fn expect_arguments<'a, 'b>(
     operation: &str,
     avals: impl ExactSizeIterator<Item = &'a Aval>,
@@ -157,7 +157,7 @@ pub fn expect_arguments<'a, 'b>(
     }
     for (i, (aval, arg)) in avals.zip(args).enumerate() {
         if arg != aval {
-            let message = format!("argument {i} is {aval} and got {arg}");
+            let message = format!("argument {i} is {arg} and the program takes {aval}");
             return Err(Error::new(ErrorKind::Argument, operation, message));
         }
     }

@@ -121,13 +121,13 @@ pub fn counted(n: usize, noun: &str) -> String {
 const LONGEST: usize = 1000;
 
 /// The end of a message about an unknown word: `; did you mean `dots`?` if a known word is similar, else the text of `otherwise`. Words are
-/// similar within one edit, and one more for each three characters.
+/// similar if at most one edit apart, plus one for every three characters; case does not matter.
 ///
 /// ```
 /// use remat_ir::did_you_mean;
 /// assert_eq!(did_you_mean("dost", ["dots", "names"], String::new), "; did you mean `dots`?");
 /// assert_eq!(did_you_mean("magic", ["dots"], || "; it is dots".into()), "; it is dots");
-/// // At once, whatever a file names its parts.
+/// // Very long words, which may come from files, are not compared.
 /// let (word, other) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
 /// assert_eq!(did_you_mean(&word, [other.as_str(), "dots"], String::new), "");
 /// ```

@@ -125,12 +125,12 @@ impl Jaxpr {
         }
     }
 
-    /// The avals of the inputs.
+    /// The avals of the inputs, in order.
     pub fn in_avals(&self) -> Vec<Aval> {
         self.ins.iter().map(|&v| self.avals[v].clone()).collect()
     }
 
-    /// The avals of the outputs.
+    /// The avals of the outputs, in order.
     pub fn out_avals(&self) -> Vec<Aval> {
         self.outs.iter().map(|&a| self.atom_aval(a)).collect()
     }
@@ -289,7 +289,7 @@ impl Builder {
         }
     }
 
-    /// Adds an equation whose output avals are known to be right: a copy of one that was inferred already.
+    /// Adds an equation whose output avals are known, such as a copy of an equation of another program. They are not checked.
     pub fn push(&mut self, op: Op, ins: &[Atom], out_avals: impl IntoIterator<Item = Aval>, loc: Loc) -> Vars {
         let outs: Vars = out_avals.into_iter().map(|a| self.jaxpr.avals.push(a)).collect();
         self.jaxpr.eqns.push(Eqn { outs: outs.clone(), op, ins: ins.iter().copied().collect(), loc });
@@ -308,7 +308,7 @@ impl Builder {
         let mut env: VarMap<Option<Atom>> = jaxpr.var_map(None);
         for (&var, &arg) in jaxpr.ins.iter().zip(args) {
             if self.aval(arg) != jaxpr.avals[var] {
-                let message = format!("an input is {} and got {}", jaxpr.avals[var], self.aval(arg));
+                let message = format!("an argument is {} and the program takes {}", self.aval(arg), jaxpr.avals[var]);
                 return Err(Error::new(ErrorKind::Internal, "inline", message));
             }
             env[var] = Some(arg);

@@ -38,7 +38,7 @@ impl Mesh {
             }
         }
         if axes.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(*size)).is_none_or(|n| i32::try_from(n).is_err()) {
-            return wrong("there are more devices than 2^31".to_string());
+            return wrong("there are more than 2^31 devices".to_string());
         }
         Ok(Mesh { axes })
     }
@@ -83,7 +83,7 @@ impl Mesh {
         axes.iter().filter_map(|name| self.size(name)).product()
     }
 
-    /// The position of a device along an axis of this mesh.
+    /// The position of a device along an axis, if the mesh has an axis of this name.
     pub fn position(&self, device: usize, name: &str) -> Option<usize> {
         let at = self.axes.iter().position(|(axis, _)| **axis == *name)?;
         let stride: usize = self.axes[at + 1..].iter().map(|(_, size)| size).product();
@@ -246,14 +246,14 @@ impl PartitionSpec {
         Ok(aval.with_shape(shape))
     }
 
-    /// The aval of an array whose shards have this one.
+    /// The aval of an array whose shards have the aval `shard`.
     ///
     /// # Errors
     /// An error of `operation` as [`PartitionSpec::shard_aval`], or if the array has too many elements to count.
     pub fn whole_aval(&self, operation: &str, shard: &Aval, mesh: &Mesh) -> Result<Aval> {
         let sizes = shard.shape.iter().enumerate().map(|(d, &size)| size.checked_mul(mesh.shards(self.axes_of(d))));
         let Some(shape) = sizes.collect::<Option<Shape>>() else {
-            let message = format!("{shard} put together by {self} has more elements than can be counted");
+            let message = format!("shards {shard}, joined by {self}, have more elements than can be counted");
             return Err(Error::new(ErrorKind::Shape, operation, message));
         };
         let whole = shard.with_shape(shape);

@@ -31,13 +31,13 @@ pub struct Candidate<'a> {
     pub ins: &'a [Aval],
     /// The avals of the results.
     pub outs: &'a [Aval],
-    /// The name that a later `name` gives to the result. A policy is asked about a value first without it, and again with it if it would
-    /// save the value: keeping the operand of a `name` keeps the named value.
+    /// The name that a later `name` gives to the result. A policy is asked about a value without a label first, and again with the label if
+    /// it would save the value: keeping the operand of a `name` keeps the named value.
     pub label: Option<&'a str>,
 }
 
 impl Candidate<'_> {
-    /// The name, where the operation is a `name` or the value is asked about by its label.
+    /// The label, or the name that the operation gives if it is a `name`.
     pub fn name(&self) -> Option<&str> {
         if let Op::Prim(Prim::Name(name)) = self.op { Some(&name.name) } else { self.label }
     }
@@ -56,7 +56,7 @@ impl CustomPolicy {
         &self.name
     }
 
-    /// Whether there is a callable: a policy that was read from text has its name only.
+    /// Whether there is a callable: a policy that was read from text has only a name.
     pub fn is_callable(&self) -> bool {
         self.decide.is_some()
     }

@@ -133,8 +133,8 @@ impl Value {
         Value::Device(DeviceArray::new(buffer))
     }
 
-    /// The same value as the result of a call at this location, which errors of reading it name. A value with other references keeps its
-    /// own location.
+    /// The same value as the result of a call at this location, which is named in errors when the value is read. A value with other
+    /// references keeps its own location.
     #[must_use]
     pub fn called_at(mut self, loc: Loc) -> Value {
         if let Value::Device(array) = &mut self
@@ -183,7 +183,7 @@ impl Value {
         }
     }
 
-    /// As [`Value::host`], without another reference to the elements if the value has no other reference.
+    /// As [`Value::host`], for callers who want to own the elements: if the value has no other reference, neither has the array.
     ///
     /// # Errors
     /// As [`Value::host`].

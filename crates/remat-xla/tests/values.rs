@@ -216,9 +216,9 @@ fn arguments_are_checked_before_a_run() {
     let error = |args| compiled.run(args).unwrap_err().to_string();
     assert_eq!(error(vec![]), "xla: the program takes 1 argument and got 0");
     let integers = Array::from_vec(vec![1i32, 2], [2]).unwrap();
-    assert_eq!(error(vec![integers]), "xla: argument 0 is f32[2] and got i32[2]");
+    assert_eq!(error(vec![integers]), "xla: argument 0 is i32[2] and the program takes f32[2]");
     let matrix = Array::from_vec(vec![1f32, 2.0], [1, 2]).unwrap();
-    assert_eq!(error(vec![matrix]), "xla: argument 0 is f32[2] and got f32[1,2]");
+    assert_eq!(error(vec![matrix]), "xla: argument 0 is f32[1,2] and the program takes f32[2]");
 }
 
 #[test]

@@ -44,8 +44,7 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// If the operation does not take operands of these avals, or cannot be evaluated, since it is a linear map of which only the transpose is
-/// known.
+/// If the operation does not take operands of these avals, or is a linear map of which only the transpose is known (`custom_lin`).
 pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
     apply(op, ins.to_vec())
 }

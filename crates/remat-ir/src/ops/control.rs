@@ -20,7 +20,7 @@ pub struct Checkpoint {
     pub jaxpr: Arc<Jaxpr>,
     /// Whether this is a recomputation, which an engine must not merge with the forward pass and may run late.
     pub differentiated: bool,
-    /// The values that the forward pass may keep.
+    /// Decides which values the forward pass keeps.
     pub policy: Arc<Policy>,
 }
 
@@ -34,9 +34,9 @@ pub struct Scan {
     pub length: usize,
     pub num_consts: usize,
     pub num_carry: usize,
-    /// Whether it runs from the last slice to the first.
+    /// Whether the loop runs from the last slice to the first.
     pub reverse: bool,
-    /// How many iterations an engine puts in a row.
+    /// How many iterations an engine puts in a row as one iteration; 1 for a plain loop.
     pub unroll: usize,
 }
 
@@ -64,9 +64,9 @@ pub struct CustomJvp {
     pub name: Arc<str>,
     /// The function.
     pub call: Arc<Jaxpr>,
-    /// The rule: a program from the operands, and a tangent for each float of the argument, to the results, and a tangent for each float
-    /// result. `None` if the program was not traced for differentiation of this order. Rules are traced on demand, so that a rule may call
-    /// its own function.
+    /// The rule, a program. Inputs: the operands, then a tangent for each float of the argument. Outputs: the results, then a tangent for
+    /// each float result. `None` if the program was not traced for differentiation of this order. Rules are traced on demand, so that a
+    /// rule may call its own function.
     pub jvp: Option<Arc<Jaxpr>>,
     /// The number of captured constants.
     pub num_consts: usize,
@@ -81,7 +81,7 @@ pub struct CustomVjp {
     pub call: Arc<Jaxpr>,
     /// The rule; `None` as in [`CustomJvp::jvp`].
     pub rule: Option<VjpRule>,
-    /// The function with the same values that has a forward mode, if there is one: errors name it.
+    /// The name of a function with the same values and a forward-mode derivative, if there is one. Errors suggest it.
     pub forward: Option<Arc<str>>,
     /// The number of captured constants.
     pub num_consts: usize,
@@ -90,9 +90,9 @@ pub struct CustomVjp {
 /// The reverse rule of a [`CustomVjp`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct VjpRule {
-    /// From the operands to the results, then residuals.
+    /// Takes the operands, and gives the results followed by the residuals.
     pub fwd: Arc<Jaxpr>,
-    /// From the residuals and a cotangent for each float result to a cotangent for each float of the argument.
+    /// Takes the residuals and a cotangent for each float result, and gives a cotangent for each float of the argument.
     pub bwd: Arc<Jaxpr>,
 }
 

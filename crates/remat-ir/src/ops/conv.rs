@@ -21,7 +21,7 @@ pub struct ConvDims {
 /// `conv_general_dilated input kernel` in any number of spatial dimensions; a cross-correlation, as in machine learning. Padding may be
 /// negative. Source: XLA's operation semantics, "Conv", with two differences. A padded input that is smaller than the kernel gives an empty
 /// output, however negative its padding. And a kernel may be empty, since the derivative of such a convolution has an empty cotangent as
-/// kernel. Whether an element of the kernel that is not finite meets the zeros between the elements of a dilated input is not specified.
+/// kernel. It is not specified whether kernel elements that are not finite are multiplied by the zeros of a dilated input.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Conv {

@@ -12,8 +12,8 @@ use crate::{
 /// dimension, which is linear in the tangent of the logits: the sum of that tangent, weighted by the probabilities minus one at the label.
 ///
 /// It is one operation so that the probabilities, `exp(logits - shift - logarithm)`, are not residuals under any policy. `shift` is the
-/// largest logit, and `logarithm` that of the sum of the exponentials of `logits - shift`: two numbers, since their sum, the logsumexp, is
-/// rounded, and the probabilities of logits far from zero would be wrong by that.
+/// largest logit, and `logarithm` the logarithm of the sum of the exponentials of `logits - shift`. They are two operands because their
+/// sum, the logsumexp, is rounded, and that error would spoil the probabilities of logits far from zero.
 ///
 /// Logits and tangent are floats `[.., classes]`. Labels are i32 or i64, `[..]`; a label out of range belongs to no class. The shift, the
 /// logarithm and the result are f32 `[..]`, or f64 for f64.

@@ -19,8 +19,8 @@ kinds! {
     }
 }
 
-/// Reduces over these axes, which the result does not have. Sums and products of f16 and bf16 accumulate in f32 and are rounded once. The
-/// reduction of no elements is the identity of the monoid (for `Max` the smallest value of the dtype).
+/// Reduces over these axes, which are dropped from the result. Sums and products of f16 and bf16 accumulate in f32 and are rounded once.
+/// The reduction of no elements is the identity of the monoid (for `Max` the smallest value of the dtype).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Reduce {
@@ -36,7 +36,7 @@ kinds! {
     }
 }
 
-/// The index of the first maximum or minimum along an axis, which the result does not have. NaN counts as both. The dimension must not be
+/// The index of the first maximum or minimum along an axis, which is dropped from the result. NaN counts as both. The dimension must not be
 /// empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]

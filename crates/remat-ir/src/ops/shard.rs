@@ -25,7 +25,7 @@ pub struct ShardMap {
     pub within: Option<Arc<Mesh>>,
 }
 
-/// The operand, to be cut over devices in this way. It is an identity, and only engines with several devices use it.
+/// The operand, to be cut over devices in this way. It is an identity; only engines with several devices cut the value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ShardingConstraint {
@@ -64,7 +64,7 @@ impl Operation for ShardMap {
         if let Some(within) = &self.within
             && !self.mesh.is_part_of(within)
         {
-            let message = format!("{} does not have some of the axes of {within}, in their order", self.mesh);
+            let message = format!("the axes of {} are not axes of {within}, in the same order", self.mesh);
             return Err(Error::new(ErrorKind::Axis, self.name(), message));
         }
         let shards = self.shard_avals(ins)?;

@@ -8,7 +8,7 @@ use super::lex::{Token, error_at, lex, placed};
 use super::policy::{memory, policy};
 use crate::{
     Atom, Atoms, Aval, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Loc, Op, Param, ParamMap, Result, Shape, Var,
-    VarMap, Vars,
+    VarMap, Vars, counted,
 };
 
 /// How deep programs, tuples and policies may nest in text. Deeper nesting would overflow the stack.
@@ -44,7 +44,7 @@ impl Jaxpr {
     /// Parses a program that may break the rules, with the avals as written; [`check`](crate::check()) reports all of its faults.
     ///
     /// # Errors
-    /// If the text does not have the form of a program, or a variable is never defined.
+    /// With line and column, if the text does not have the form of a program, or a variable is never defined.
     pub fn parse_unchecked(text: &str) -> Result<Jaxpr> {
         Ok(Parser { checks: false, ..Parser::new(text)? }.program()?.0)
     }
@@ -314,10 +314,8 @@ impl<'t> Parser<'t> {
         let outs = op.infer(&avals).map_err(|e| self.error_of(at, e))?;
         let error = |token, message| self.error_of(token, Error::new(ErrorKind::Parse, op.name(), message));
         if outs.len() != binders.len() {
-            return Err(error(
-                at,
-                format!("the number of results is {}, and of outputs {}", outs.len(), binders.len()),
-            ));
+            let (results, outputs) = (counted(outs.len(), "result"), counted(binders.len(), "output"));
+            return Err(error(at, format!("gives {results} and the equation has {outputs}")));
         }
         for (binder, out) in binders.iter().zip(&outs) {
             if binder.aval != *out {

@@ -14,7 +14,7 @@ use crate::{Atom, Call, ClosedJaxpr, Eqn, Jaxpr, Loc, Op, Param, Scope, Var};
 /// How a program prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PrintOptions {
-    /// The maximal length of lines, where they can be broken. JAX's is 80.
+    /// The maximal length of lines in characters, where they can be broken. JAX's is 80.
     pub width: usize,
     /// Whether each equation is followed by a comment with the user's line and scope: `# src/model.rs:12:9 (loss)`.
     pub locations: bool,

@@ -26,7 +26,7 @@ fn a_program_runs_and_checks_its_arguments() {
     let error = eval(&program, vec![args[0].clone()]).unwrap_err();
     assert_eq!(error.to_string(), "eval: the program takes 2 arguments and got 1");
     let error = eval(&program, vec![args[0].clone(), vec1(&[3.0f32])]).unwrap_err();
-    assert_eq!(error.to_string(), "eval: argument 1 is f32[] and got f32[1]");
+    assert_eq!(error.to_string(), "eval: argument 1 is f32[1] and the program takes f32[]");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn errors_of_equations_name_the_operation() {
     fails(&with("b:f32[3] = name[name=] a"), "parse: line 2, column 26: expected a value, found `]`");
     fails(&with("b:f32[3] = sin a a"), "sin: line 2, column 16: takes 1 operands and got 2");
     fails(&with("b:f32[4] = sin a"), "sin: line 2, column 5: `b` is written as f32[4] and the result is f32[3]");
-    fails(&with("b:f32[3] c:f32[3] = sin a"), "sin: line 2, column 25: the number of results is 1, and of outputs 2");
+    fails(&with("b:f32[3] c:f32[3] = sin a"), "sin: line 2, column 25: gives 1 result and the equation has 2 outputs");
     fails(&with("b:f32[3] = sin b"), "parse: line 2, column 20: `b` is not defined");
     fails(&with("b:f32[3] = jit[name=f jaxpr=g] a"), "parse: line 2, column 33: no program is bound to `g`");
     fails(&with("b:f32[3] = jit[name=f jaxpr=3] a"), "parse: line 2, column 33: expected a program, found `3`");
