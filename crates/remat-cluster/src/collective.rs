@@ -81,7 +81,7 @@ impl Node {
     /// sent.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Node::all_reduce`].
     pub fn broadcast(&self, leaves: Vec<(String, Array)>) -> Result<Vec<Array>> {
         self.exchange("broadcast", leaves, |links, data| {
             for bucket in buckets(data) {

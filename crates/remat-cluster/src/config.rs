@@ -23,7 +23,7 @@ const PORT: u16 = 8476;
 ///     _ => None,
 /// };
 /// assert_eq!(ClusterConfig::from_variables(set)?, Some(ClusterConfig::new("10.0.0.1:4000", 1, 2)));
-/// // A process that nobody has said anything to is by itself.
+/// // Without any of these variables the process is not in a cluster.
 /// assert_eq!(ClusterConfig::from_variables(|_| None)?, None);
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
@@ -35,10 +35,10 @@ pub struct ClusterConfig {
     pub rank: usize,
     /// The number of nodes.
     pub nodes: usize,
-    /// How long a node waits until all have joined: 5 minutes.
+    /// How long a node waits until all have joined; 5 minutes by default.
     pub start_timeout: Duration,
-    /// How long a node may be silent until it counts as failed: 10 seconds. The end of a process is noticed within a second; this is for
-    /// lost hosts and networks.
+    /// How long a node may be silent until it counts as failed; 10 seconds by default. The end of a process is noticed within a second;
+    /// this is for lost hosts and networks.
     pub failure_timeout: Duration,
 }
 
@@ -71,7 +71,7 @@ impl ClusterConfig {
     /// [`ClusterConfig::from_variables`] with the environment of this process.
     ///
     /// # Errors
-    /// As there.
+    /// As [`ClusterConfig::from_variables`].
     pub fn from_env() -> Result<Option<ClusterConfig>> {
         ClusterConfig::from_variables(|name| Some(env::var_os(name)?.to_string_lossy().into_owned()))
     }
@@ -150,7 +150,7 @@ impl ClusterConfig {
         }
         for (timeout, name) in [(start_timeout, "start"), (failure_timeout, "failure")] {
             if timeout < Duration::from_secs(1) || timeout > Duration::from_secs(1 << 30) {
-                return Err(error(format!("the {name} timeout has to be a second at least, and 2^30 seconds at most")));
+                return Err(error(format!("the {name} timeout has to be from 1 to 2^30 seconds")));
             }
         }
         Ok(())
@@ -158,13 +158,13 @@ impl ClusterConfig {
 }
 
 fn parsed(name: &str, value: &str) -> Result<usize> {
-    value.parse().map_err(|_| error(format!("{name} is `{value}`, which is not a number of 0 or more")))
+    value.parse().map_err(|_| error(format!("{name} is `{value}`, which is not an integer of 0 or more")))
 }
 
 /// The address of a coordinator with its port.
 fn with_port(address: &str) -> Result<String> {
     let invalid =
-        || error(format!("REMAT_COORDINATOR is `{address}`, which is not a host with a port, as node0:{PORT}"));
+        || error(format!("REMAT_COORDINATOR is `{address}`, which is not a host with a port, such as node0:{PORT}"));
     // An IPv6 address is in brackets, so the colon before a port is outside of them.
     let (host, port) = match (address.rsplit_once(':'), address.ends_with(']')) {
         (Some((host, port)), false) => (host, port.parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(invalid)?),

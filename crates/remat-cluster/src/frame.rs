@@ -90,7 +90,7 @@ fn receive_up_to(max: usize, stream: &mut impl Read) -> io::Result<Option<Vec<Ve
         return Ok(None);
     }
     stream.read_exact(&mut len[1..])?;
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "what came is not a message");
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the received bytes are not a message");
     let len = u32::from_le_bytes(len) as usize;
     if len > max {
         return Err(invalid());

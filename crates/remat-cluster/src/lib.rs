@@ -2,7 +2,7 @@
 //!
 //! A cluster is a fixed number of processes, its *nodes*. Each knows its number, its *rank*, and the address of the *coordinator*, a small
 //! service that the node of rank 0 runs. The coordinator holds keys and values and barriers, and receives a heartbeat from every node each
-//! second, so that all nodes soon know when one has ended. Each two nodes have a connection, over which arrays are summed.
+//! second, so that all nodes soon know when one has ended. Every two nodes have a connection, over which arrays are summed.
 //!
 //! [`ClusterConfig::from_env`] reads the configuration of a process from its environment, and [`Node::join`] joins the cluster. XLA's
 //! plugins use the [`KeyValueStore`]; the crate `remat` sums trees of tensors with [`Node::all_reduce`].

@@ -53,8 +53,8 @@ impl Node {
     /// Joins a cluster, and waits until all of its nodes have joined. The node of rank 0 also runs the coordinator.
     ///
     /// # Errors
-    /// If not all join within the start timeout, with their ranks; if the coordinator cannot be reached; if nodes have different
-    /// configurations, or programs of different versions.
+    /// If not all join within the start timeout (the error lists the missing ranks); if the coordinator cannot be reached; if nodes have
+    /// different configurations, or programs of different versions.
     pub fn join(config: &ClusterConfig) -> Result<Node> {
         config.check()?;
         let &ClusterConfig { rank, nodes, start_timeout, failure_timeout, .. } = config;
@@ -110,19 +110,19 @@ impl Node {
     /// # Errors
     /// If this is a single process.
     pub fn store(&self) -> Result<&Arc<KeyValueStore>> {
-        let alone = || Error::new(ErrorKind::Argument, "cluster", "a process by itself has no key-value store");
+        let alone = || Error::new(ErrorKind::Argument, "cluster", "a single process has no key-value store");
         self.0.member.as_ref().map(|member| &member.store).ok_or_else(alone)
     }
 
     /// Waits until all nodes are at the barrier with this name, which may then be used again.
     ///
     /// # Errors
-    /// If not all are there in time, with the missing ones; if one leaves, or the cluster has failed.
+    /// If not all reach it in time (the error lists the missing ranks); if a node leaves before, or the cluster has failed.
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         self.0.member.as_ref().map_or(Ok(()), |member| member.store.barrier(name, timeout))
     }
 
-    /// Checks whether the cluster has failed.
+    /// Returns an error if the cluster has failed, without waiting.
     ///
     /// # Errors
     /// The failure.
@@ -199,7 +199,7 @@ fn beat(mut stream: TcpStream, timeout: Duration, failure: &Failure, coordinator
             _ if message == b"leave" => return,
             Ok([_, reason]) => String::from_utf8_lossy(reason).into_owned(),
             Err(error) if is_timeout(error) => {
-                format!("{coordinator} has not been heard of for {} s", timeout.as_secs())
+                format!("{coordinator} has not been heard from for {} s", timeout.as_secs())
             }
             _ => format!("{coordinator} has ended"),
         };

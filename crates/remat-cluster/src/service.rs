@@ -243,7 +243,7 @@ impl Shared {
                     ranks((0..self.nodes).filter(|other| *other != rank && !state.joined.contains_key(other)));
                 let seconds = self.start_timeout.as_secs();
                 return Err(format!(
-                    "not all of {} nodes have joined within {seconds} s: without {missing}",
+                    "not all of {} nodes have joined within {seconds} s; missing: {missing}",
                     self.nodes
                 ));
             }
@@ -274,7 +274,7 @@ impl Shared {
                     }
                 }
                 Err(error) if is_timeout(&error) => {
-                    break format!("{of} has not been heard of for {} s", self.failure_timeout.as_secs());
+                    break format!("{of} has not been heard from for {} s", self.failure_timeout.as_secs());
                 }
                 Ok(None) | Err(_) => break format!("{of} has ended without leaving the cluster"),
             }

@@ -278,7 +278,7 @@ fn dtypes_without_a_sum_or_mean_are_refused() {
     assert_eq!(of(Reduction::Sum, Array::scalar(true), ""), "all_reduce_sum: bool is not a number");
     assert_eq!(of(Reduction::Sum, Array::scalar(1i32), ""), "");
     assert_eq!(node.broadcast(vec![(String::new(), Array::scalar(true))]).unwrap()[0].as_slice(), Some(&[true][..]));
-    assert_eq!(message(node.store()), "cluster: a process by itself has no key-value store");
+    assert_eq!(message(node.store()), "cluster: a single process has no key-value store");
     node.barrier("b", LONG).unwrap();
 }
 
@@ -330,7 +330,7 @@ fn a_panic_is_a_failure_that_all_others_see() {
 fn nodes_that_do_not_come_are_named() {
     let address = free();
     let one = ClusterConfig { start_timeout: Duration::from_secs(1), ..ClusterConfig::new(&address, 0, 3) };
-    assert_eq!(message(Node::join(&one)), "cluster: not all of 3 nodes have joined within 1 s: without nodes 1, 2");
+    assert_eq!(message(Node::join(&one)), "cluster: not all of 3 nodes have joined within 1 s; missing: nodes 1, 2");
     let lost = ClusterConfig { rank: 1, ..one };
     let expected =
         format!("cluster: node 1 of 3 cannot join the coordinator at {address}: Connection refused (os error 111)");
@@ -371,7 +371,7 @@ fn configurations_are_checked() {
         "cluster: rank 2 is not one of 2 nodes, which are numbered from 0"
     );
     let short = ClusterConfig { failure_timeout: Duration::from_millis(10), ..config("host:1", 0, 2) };
-    let expected = "cluster: the failure timeout has to be a second at least, and 2^30 seconds at most";
+    let expected = "cluster: the failure timeout has to be from 1 to 2^30 seconds";
     assert_eq!(message(Node::join(&short)), expected);
     assert_eq!(Node::join(&config("anything", 0, 1)).unwrap().nodes(), 1);
 }

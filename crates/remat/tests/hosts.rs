@@ -139,7 +139,7 @@ fn a_process_that_stands_still_ends_the_others() {
         let stopped = Command::new("kill").args(["-STOP", &child.id().to_string()]).status().unwrap();
         assert!(stopped.success());
     });
-    assert_eq!(error, "cluster: node 1 of 2 has not been heard of for 4 s");
+    assert_eq!(error, "cluster: node 1 of 2 has not been heard from for 4 s");
     assert!((3..10).contains(&after.as_secs()), "{after:?}");
 }
 

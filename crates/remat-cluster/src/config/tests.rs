@@ -75,16 +75,16 @@ fn what_is_missing_or_wrong_is_named() {
     assert_eq!(message(&[rank, nodes, address]), "cluster: rank 2 is not one of 2 nodes, which are numbered from 0");
     assert_eq!(
         message(&[("REMAT_NODE_ID", "-1"), nodes]),
-        "cluster: REMAT_NODE_ID is `-1`, which is not a number of 0 or more"
+        "cluster: REMAT_NODE_ID is `-1`, which is not an integer of 0 or more"
     );
     for wrong in ["host:", "host:0", "host:70000", "::1", "a b", ":5", "[::1]x:5"] {
         let expected =
-            format!("cluster: REMAT_COORDINATOR is `{wrong}`, which is not a host with a port, as node0:8476");
+            format!("cluster: REMAT_COORDINATOR is `{wrong}`, which is not a host with a port, such as node0:8476");
         assert_eq!(message(&[("REMAT_NODE_ID", "1"), nodes, ("REMAT_COORDINATOR", wrong)]), expected);
     }
     assert_eq!(
         message(&[("REMAT_NODE_ID", "1"), nodes, address, ("REMAT_FAILURE_TIMEOUT", "0")]),
-        "cluster: the failure timeout has to be a second at least, and 2^30 seconds at most"
+        "cluster: the failure timeout has to be from 1 to 2^30 seconds"
     );
     let far = [OPEN_MPI[0], OPEN_MPI[1], ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
     assert_eq!(
