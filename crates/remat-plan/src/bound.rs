@@ -19,8 +19,8 @@ use crate::ids::{BufferId, StepId};
 /// steps all of them are reached.
 const VISITS: usize = 1 << 24;
 
-/// A lower bound of the time in picoseconds, beyond that of each step once, that a schedule takes whose steps first run in this order and of
-/// which at most `limit` bytes are live at a time. It may be less than any schedule takes. The order is one of all steps of the graph.
+/// A lower bound of the time, in picoseconds, that recomputed steps take in any schedule whose steps first run in this order and in which
+/// at most `limit` bytes are live at one time. Even the fastest schedule may take more. The order has each step of the graph once.
 ///
 /// ```
 /// use remat_plan::{bound, examples::chain};

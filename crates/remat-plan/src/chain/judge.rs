@@ -19,7 +19,7 @@ struct State<'a> {
 }
 
 impl Chain {
-    /// The time and the peak of a schedule: the most bytes that are live at one time, with the first input and the last cotangent.
+    /// The time and the peak of a schedule: the most bytes that are live at one time, including the first input and the last cotangent.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ const CHAIN: &str = "chain";
 pub struct Pass {
     /// Picoseconds.
     pub time: u64,
-    /// Bytes during the pass, besides everything that another field of [`Block`] or [`Tape`] names as held or produced.
+    /// Bytes that are needed only during the pass, besides what the other fields of [`Block`] and [`Tape`] count.
     pub transient: u64,
 }
 

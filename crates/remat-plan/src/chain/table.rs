@@ -30,8 +30,8 @@ pub struct ChainPlan {
 /// the optimal persistent schedules of Beaumont and others (2019), with several options for each block.
 ///
 /// Memory is divided into slots, and sizes are rounded up to whole ones, but all schedules are judged by their bytes. With as many slots as
-/// the schedule that keeps everything has bytes, nothing is rounded and the schedules are optimal. It is wise to have several slots for
-/// each block.
+/// the schedule that keeps everything has bytes, nothing is rounded and the schedules are optimal. Otherwise choose several slots for each
+/// block.
 ///
 /// For `n` blocks and `s` slots, a table takes time in `O(n^3 s)`, and about `n^2 s / 6` numbers of 8 bytes while it is alive. Parts of a
 /// run of equal blocks differ only in length: for a chain of one run, also between a few other blocks, that is `O(n^2 s)` and `O(n s)`.
@@ -48,7 +48,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Of kind `Argument` without a slot, or with more than 1,048,576.
+    /// Of kind `Argument` if `slots` is 0 or more than 1,048,576.
     pub fn new(chain: &Chain, slots: usize) -> Result<Table> {
         if !(1..=MOST_SLOTS).contains(&slots) {
             let message = format!("memory is divided into 1 to {MOST_SLOTS} slots, not {slots}");
@@ -86,7 +86,7 @@ impl Table {
         self.points.iter().map(|&(cost, _)| cost)
     }
 
-    /// The least bytes for which there is a plan.
+    /// The fewest bytes for which there is a plan.
     pub fn minimum(&self) -> u64 {
         self.points.first().map_or(u64::MAX, |(cost, _)| cost.peak)
     }

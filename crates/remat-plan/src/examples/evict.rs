@@ -7,12 +7,12 @@ use crate::ids::{BufferId, StepId};
 
 use super::Random;
 
-/// The steps of a graph as a runtime would run them that drops values once those in memory have more than `budget` bytes, and computes
-/// them again when they are read: dynamic tensor rematerialization (Kirisame et al. 2021), with a random price for each value instead of
-/// its time.
+/// The steps that a runtime with dynamic tensor rematerialization (Kirisame et al. 2021) would run for a graph: it drops values when those
+/// in memory take more than `budget` bytes, and computes them again when they are read. Here each value has a random price instead of its
+/// time.
 ///
-/// Steps that run again write buffers of their own. The live bytes may exceed the budget where steps need more, and from the point on at
-/// which there are `most` steps.
+/// Steps that run again write buffers of their own. The live bytes may exceed the budget where steps need more, and after the first `most`
+/// steps.
 ///
 /// ```
 /// use remat_plan::examples::{Random, chain, evict};

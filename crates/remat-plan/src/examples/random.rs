@@ -4,7 +4,7 @@ use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::BufferId;
 use crate::random::SplitMix;
 
-/// Random numbers that are the same everywhere.
+/// A generator of random numbers that are the same on every machine. The field is the seed, and then the state.
 pub struct Random(pub u64);
 
 impl Random {

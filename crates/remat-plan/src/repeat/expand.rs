@@ -1,7 +1,7 @@
 //! A schedule as a graph of its own, in which each run is a step.
 //!
-//! Nothing else needs to know about recomputation then: live ranges, results in place, offsets and the checker of memory plans are those of any
-//! graph, and a schedule is judged by the same code that gives values their memory.
+//! Nothing else needs to know about recomputation then: live ranges, results in place, offsets and the checker of memory plans are those of
+//! any graph, and a schedule is judged by the same code that gives values their memory.
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Error, ErrorKind, Result};
@@ -11,15 +11,15 @@ use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::{BufferId, StepId};
 use crate::liveness::Liveness;
 
-/// The graph of a schedule: a step for each run, in order. Buffers that a step writes when it runs first keep their number; each later run
-/// has temporaries of its own, behind them.
+/// The graph of a schedule: a step for each run, in order. Buffers that a step writes when it first runs keep their numbers; each later run
+/// has temporaries of its own, with the numbers after those.
 #[derive(Clone, Debug)]
 pub struct Expanded {
     /// The graph, whose program order is that of the runs.
     pub graph: Graph,
     /// The step of the original graph that each step runs.
     pub step_of: IndexVec<StepId, StepId>,
-    /// The buffer of the original graph of which each buffer is a copy, or is itself.
+    /// For each buffer, the buffer of the original graph that it is, or is a copy of.
     pub buffer_of: IndexVec<BufferId, BufferId>,
 }
 

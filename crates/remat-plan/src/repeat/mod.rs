@@ -11,7 +11,7 @@ pub use expand::Expanded;
 
 use crate::ids::StepId;
 
-/// The runs of steps in order. A step that comes again computes its results again.
+/// The runs of steps in order. A step that is listed again computes its results again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schedule {
     /// The step of each run.
