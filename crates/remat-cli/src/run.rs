@@ -140,8 +140,8 @@ impl Saved {
         Saved::open(path)
     }
 
-    /// Opens the last checkpoint of a run to resume it in its folder, where no other process writes from then on. A checkpoint that a killed
-    /// process had written, and not named, gets its name first: it is the last one.
+    /// Opens the last checkpoint of a run to resume it in its folder, where no other process writes from then on. A checkpoint that a
+    /// killed process had written, and not named, gets its name first: it is the last one.
     ///
     /// # Errors
     /// As [`Saved::of_run`]; if another process writes there, or this one cannot.
@@ -243,7 +243,7 @@ impl Run {
         let shown = folder.display();
         if has_checkpoint(&folder)? {
             let word = shell_word(&folder);
-            bail!("`{shown}` has a run: resume it with --resume {word}, or save this one elsewhere");
+            bail!("`{shown}` has a run: resume it with --resume {word}, or save the new run elsewhere");
         }
         let tokenizer = of.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
         let there = [CONFIG, METRICS]
@@ -253,12 +253,11 @@ impl Run {
         match there {
             Some(name) if !folder.join(LOCK).exists() => {
                 bail!(
-                    "`{shown}` has a file `{name}` that no run has written, and that this one would replace: save it elsewhere"
+                    "`{shown}` has a file `{name}` that is not from a run, and that this run would replace: save the run elsewhere"
                 )
             }
             Some(_) => {
-                let note =
-                    format!("`{shown}` has a run that has ended before its first checkpoint; this one replaces it");
+                let note = format!("`{shown}` has a run that ended before its first checkpoint; this run replaces it");
                 command::note(out, &note)?;
             }
             None => {}
@@ -308,12 +307,12 @@ impl Run {
     pub(crate) fn last_checkpoint(&mut self) -> String {
         let failed = match self.checkpoints.wait() {
             Ok(()) => String::new(),
-            Err(error) => format!("; a later one is not written: {}", error.message()),
+            Err(error) => format!("; a later one could not be written: {}", error.message()),
         };
         // The checkpoints on disk, not those that were submitted.
         match Checkpoint::latest(&self.folder).map(|latest| latest.checkpoint) {
             Ok(Some(checkpoint)) => format!("The last checkpoint is {}{failed}", checkpoint.path().display()),
-            Ok(None) => format!("There is no checkpoint before it{failed}"),
+            Ok(None) => format!("There is no earlier checkpoint{failed}"),
             Err(error) => format!("No checkpoint can be read: {}{failed}", error.message()),
         }
     }
@@ -465,7 +464,7 @@ mod tests {
             let tokenizer = Tokenizer::bytes();
             let of = RunOf { config, architecture, text, tokenizer, saves_in_background };
             let mut run = Run::begin(of, &mut Vec::new()).unwrap();
-            assert_eq!(run.last_checkpoint(), "There is no checkpoint before it");
+            assert_eq!(run.last_checkpoint(), "There is no earlier checkpoint");
             run.save(&state).unwrap();
             // A file blocks the checkpoint of step 2.
             let obstacle = path.join(".step-000002.partial");
@@ -486,7 +485,7 @@ mod tests {
             if saves_in_background {
                 run.save(&state).unwrap();
                 let said = run.last_checkpoint();
-                let expected = format!("The last checkpoint is {}; a later one is not written: ", last.display());
+                let expected = format!("The last checkpoint is {}; a later one could not be written: ", last.display());
                 assert!(said.starts_with(&expected), "{said}");
             }
         }

@@ -118,7 +118,7 @@ fn commands_to_go_on_are_quoted() {
     // Steps that are done are not undone.
     let before = fs::read_to_string(at.path().join("my 'run/config.toml")).unwrap();
     let said = error(script(at.path(), "\"$REMAT\" train --resume \"my 'run\" --steps 3"));
-    assert_eq!(said, "error: the run has done 4 steps, and cannot go on to step 3: --steps counts them too\n");
+    assert_eq!(said, "error: the run has already done 4 steps: --steps includes these, so 3 is too few\n");
     assert_eq!(fs::read_to_string(at.path().join("my 'run/config.toml")).unwrap(), before);
 }
 
@@ -131,7 +131,7 @@ fn a_limit_of_files_is_an_error() {
         at.path(),
         &format!("ulimit -f 16; \"$REMAT\" train {} --steps 2", SMALL.replace("--width 16", "--width 64")),
     ));
-    assert!(said.contains("File too large") && said.contains("There is no checkpoint before it"), "{said}");
+    assert!(said.contains("File too large") && said.contains("There is no earlier checkpoint"), "{said}");
 }
 
 /// A stack as small as that of some systems suffices for the command.

@@ -201,10 +201,10 @@ fn wrong_steps_are_named() {
     expect(&graph, "/steps/3/reads", json!([2, 17]), "steps[3].reads[1]: there is no buffer 17");
     expect(&graph, "/steps/3/reads", json!([2, -1]), "steps[3].reads[1]: there is no buffer -1");
     expect(&graph, "/steps/3/reads", json!([2, 1.5]), "steps[3].reads[1]: there is no buffer 1.5");
-    expect(&graph, "/steps/3/reads", json!([2, 2]), "steps[3].reads[1]: buffer 2 is there twice");
+    expect(&graph, "/steps/3/reads", json!([2, 2]), "steps[3].reads[1]: buffer 2 is listed twice");
     expect(&graph, "/steps/3/writes", json!([9]), "steps[3].writes[0]: there is no buffer 9");
-    expect(&graph, "/steps/3/writes", json!([2]), "steps[3].writes[0]: steps[2] writes buffer 2 already");
-    expect(&graph, "/steps/3/writes", json!([3, 3]), "steps[3].writes[1]: steps[3] writes buffer 3 already");
+    expect(&graph, "/steps/3/writes", json!([2]), "steps[3].writes[0]: steps[2] already writes buffer 2");
+    expect(&graph, "/steps/3/writes", json!([3, 3]), "steps[3].writes[1]: steps[3] already writes buffer 3");
     expect(&graph, "/steps/3/writes", json!([]), "buffers[3]: no step writes it");
     expect(
         &graph,
@@ -239,11 +239,11 @@ fn wrong_steps_are_named() {
         &graph,
         "/steps/3/cost",
         json!(u64::MAX),
-        "the sum of all costs is 18446744073709551671; with 6 steps 64 bits suffice for 1537228672809129301",
+        "the sum of all costs is 18446744073709551671; with 6 steps it can be at most 1537228672809129301",
     );
     let mut twice = graph.clone();
     twice["steps"][3]["in_place"] = json!([[2, 3], [2, 3]]);
-    expect_text(&twice.to_string(), "steps[3].in_place[1]: the pair is there twice");
+    expect_text(&twice.to_string(), "steps[3].in_place[1]: the pair is listed twice");
     for (pair, message) in [
         ([0, 3], "steps[3].in_place[0]: the step does not read buffer 0"),
         ([2, 4], "steps[3].in_place[0]: the step does not write buffer 4"),
@@ -280,7 +280,7 @@ fn wrong_nodes_are_named() {
     expect(&graph, "/mem/4", json!(1u64 << 41), "mem[4]: 2199023255552 is not a whole number from 0 to 1099511627776");
     expect(&graph, "/edges/2", json!([2, 6]), "edges[2][1]: there is no node 6");
     expect(&graph, "/edges/2", json!([-2, 5]), "edges[2][0]: there is no node -2");
-    expect(&graph, "/edges/2", json!([0, 1]), "edges[2]: [0, 1] is edges[0] already");
+    expect(&graph, "/edges/2", json!([0, 1]), "edges[2]: [0, 1] is listed already, as edges[0]");
     expect(
         &graph,
         "/edges/2",

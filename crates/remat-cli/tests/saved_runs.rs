@@ -46,7 +46,7 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     fs::remove_dir_all(parts.join("step-000030")).unwrap();
     fs::remove_dir_all(parts.join("step-000028")).unwrap();
     let resumed = stdout(remat(at.path(), "train --resume parts --sample 0"));
-    assert!(resumed.contains("going on after step 21 with parts/step-000021"), "{resumed}");
+    assert!(resumed.contains("resuming after step 21 from parts/step-000021"), "{resumed}");
     assert_eq!(losses(&parts), expected);
     assert_eq!(model(&parts, 30), model(&at.path().join("runs/1"), 30));
     // Another learning rate is another run.
@@ -73,7 +73,7 @@ fn a_checkpoint_without_its_name_is_the_last_one() {
     stdout(remat(at.path(), "train --resume run --print-config"));
     assert!(run.join(".step-000009.partial").exists());
     let resumed = stdout(remat(at.path(), "train --resume run --steps 12 --sample 0"));
-    assert!(resumed.contains("going on after step 9 with run/step-000009"), "{resumed}");
+    assert!(resumed.contains("resuming after step 9 from run/step-000009"), "{resumed}");
     let after = losses(&run);
     assert_eq!(after[..9], before);
     assert_eq!(after.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (1..=12).collect::<Vec<_>>());
@@ -84,7 +84,7 @@ fn a_checkpoint_without_its_name_is_the_last_one() {
     fs::remove_dir_all(run.join(".step-000012.partial")).unwrap();
     fs::remove_dir_all(run.join(".step-000006.partial")).unwrap();
     let resumed = stdout(remat(at.path(), "train --resume run --steps 12 --sample 0"));
-    assert!(resumed.contains("going on after step 9 with run/step-000009"), "{resumed}");
+    assert!(resumed.contains("resuming after step 9 from run/step-000009"), "{resumed}");
     // A folder of other files is left as it is.
     fs::create_dir(at.path().join("other")).unwrap();
     assert!(error(remat(at.path(), "train --resume other")).contains("has no checkpoint"));
@@ -163,7 +163,7 @@ fn files_of_others_are_not_replaced() {
     stdout(remat(at.path(), &format!("train {flags}")));
     fs::remove_dir_all(file("step-000001")).unwrap();
     let again = stdout(remat(at.path(), &format!("train {flags} --config exp/config.toml")));
-    let note = "note: `exp` has a run that has ended before its first checkpoint; this one replaces it\n";
+    let note = "note: `exp` has a run that ended before its first checkpoint; this run replaces it\n";
     assert!(again.contains(note), "{again}");
     assert_eq!(losses(&at.path().join("exp")).len(), 1);
     assert!(!file("config.toml.new").exists());
@@ -197,7 +197,7 @@ fn a_path_that_is_not_unicode_is_named_before_training() {
     assert_eq!(message.lines().count(), 1, "{message}");
     assert!(message.contains("a path that is not Unicode cannot be written") && !odd.join("run").exists(), "{message}");
     stdout(remat(&odd, &format!("{flags} --text text.txt")));
-    assert!(stdout(remat(&odd, "train --resume run --steps 2 --sample 0")).contains("going on after step 1"));
+    assert!(stdout(remat(&odd, "train --resume run --steps 2 --sample 0")).contains("resuming after step 1"));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn mistakes_name_the_folder() {
     let flags = format!("{SMALL} --steps 2 --sample 0");
     stdout(remat(at.path(), &format!("train {flags} --save run")));
     let again = error(remat(at.path(), &format!("train {flags} --save run")));
-    assert!(again.contains("`run` has a run: resume it with --resume run, or save this one elsewhere"), "{again}");
+    assert!(again.contains("`run` has a run: resume it with --resume run, or save the new run elsewhere"), "{again}");
     let none = error(remat(at.path(), "generate elsewhere"));
     assert!(none.contains("`elsewhere` has no checkpoint"), "{none}");
     let both = error(remat(at.path(), "train --resume run --width 8"));
@@ -247,7 +247,7 @@ fn a_loss_that_is_not_finite_stops_the_run() {
     let output = remat(at.path(), &format!("train {SMALL} --steps 200 --learning-rate 1e30 --save run --sample 0"));
     let message = error(output);
     assert!(message.contains("the loss of step ") && message.contains("a lower --learning-rate may help"), "{message}");
-    assert!(message.contains("There is no checkpoint before it"), "{message}");
+    assert!(message.contains("There is no earlier checkpoint"), "{message}");
     let last = fs::read_to_string(at.path().join("run/metrics.jsonl")).unwrap();
     assert!(last.lines().last().unwrap().contains("\"loss\":null"), "{last}");
     let none = error(remat(at.path(), "train --resume run"));
@@ -274,7 +274,7 @@ fn a_last_save_that_fails_is_an_error() {
     assert!(message.ends_with(". The last checkpoint is run/step-000008\n"), "{message}");
     fs::remove_file(obstacle).unwrap();
     let resumed = stdout(resume());
-    assert!(resumed.contains("going on after step 8 with run/step-000008"), "{resumed}");
+    assert!(resumed.contains("resuming after step 8 from run/step-000008"), "{resumed}");
     assert_eq!(losses(&run).len(), 12);
 }
 

@@ -68,7 +68,7 @@ fn tokens_are_those_of_the_tokenizer() {
     stdout(remat(at.path(), &format!("{flags} --steps 20 --save parts")));
     fs::remove_dir_all(at.path().join("parts/step-000020")).unwrap();
     let resumed = stdout(remat(at.path(), "train --resume parts"));
-    assert!(resumed.contains("going on after step 15") && !resumed.contains("note: the text"), "{resumed}");
+    assert!(resumed.contains("resuming after step 15") && !resumed.contains("note: the text"), "{resumed}");
     assert_eq!((losses("parts").len(), losses("parts")), (20, losses("whole")));
     // Bits are those of a byte, not of a token.
     let report = stdout(remat(at.path(), "eval whole --text text.txt"));
@@ -181,7 +181,7 @@ fn a_model_has_room_for_the_tokens() {
     let at = folder();
     let vocabulary = remat_data::Tokenizer::open(TOKENIZER).unwrap().vocabulary();
     let message = error(remat(at.path(), &format!("train {SMALL} --tokenizer {TOKENIZER} --vocab 200")));
-    let expected = format!("error: a vocabulary of 200 is too small for text: a token is one of {vocabulary}\n");
+    let expected = format!("error: a vocabulary of 200 is too small: the tokenizer has {vocabulary} tokens\n");
     assert_eq!(message, expected);
     let message = error(remat(at.path(), &format!("train {SMALL} --tokenizer none.json")));
     assert!(message.starts_with("error: cannot read `none.json`: "), "{message}");

@@ -119,7 +119,7 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
         for (j, number) in step.reads.0.iter().enumerate() {
             let buffer = index(number, buffers.len(), "buffer", format_args!("steps[{i}].reads[{j}]"))?;
             let before = reader[buffer].replace(i);
-            ensure!(before != Some(i), "steps[{i}].reads[{j}]: buffer {buffer} is there twice");
+            ensure!(before != Some(i), "steps[{i}].reads[{j}]: buffer {buffer} is listed twice");
             node.reads.push(BufferId::new(buffer));
         }
         for (j, number) in step.writes.0.iter().enumerate() {
@@ -129,7 +129,7 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
                 bail!("{place}: buffer {buffer} is an argument or a constant, which no step writes");
             }
             if let Some(other) = writer[buffer].replace(i) {
-                bail!("{place}: steps[{other}] writes buffer {buffer} already");
+                bail!("{place}: steps[{other}] already writes buffer {buffer}");
             }
             node.writes.push(BufferId::new(buffer));
         }
@@ -139,7 +139,7 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
             let (input, output) = (input?, output?);
             ensure!(reader[input] == Some(i), "{place}: the step does not read buffer {input}");
             ensure!(writer[output] == Some(i), "{place}: the step does not write buffer {output}");
-            ensure!(pairs.insert((input, output)), "{place}: the pair is there twice");
+            ensure!(pairs.insert((input, output)), "{place}: the pair is listed twice");
             ensure!(
                 pairs.len() <= MOST_PAIRS,
                 "{place}: the steps up to here have more than {MOST_PAIRS} pairs in place"
@@ -153,7 +153,7 @@ fn of_steps(steps: &[Step], buffers: &[Buffer]) -> Result<Graph> {
         let i = buffer.index();
         ensure!(
             !is_written || writer[i].is_some(),
-            "buffers[{i}]: no step writes it, and it is no argument or constant"
+            "buffers[{i}]: no step writes it, and it is not an argument or a constant"
         );
     }
     Ok(graph)
@@ -182,12 +182,12 @@ fn of_nodes(n: &Number, cost: &[Number], mem: &[Number], edges: &[(Number, Numbe
     }
     pairs.sort_unstable();
     if let Some([(from, to, first), (.., i)]) = pairs.array_windows().find(|[a, b]| (a.0, a.1) == (b.0, b.1)) {
-        bail!("edges[{i}]: [{from}, {to}] is edges[{first}] already");
+        bail!("edges[{i}]: [{from}, {to}] is listed already, as edges[{first}]");
     }
     Ok(graph)
 }
 
-/// Checks that no sum of bytes or costs exceeds 64 bits, whatever runs again: at most every step for each step.
+/// Checks that no sum of bytes or costs exceeds 64 bits, even if every step runs again for each step.
 fn expect_sums(graph: &Graph) -> Result<()> {
     let most = i64::MAX as u128 / graph.steps.len() as u128;
     let cost: u128 = graph.steps.iter().map(|step| u128::from(step.cost)).sum();
@@ -195,13 +195,13 @@ fn expect_sums(graph: &Graph) -> Result<()> {
     let scratch: u128 = graph.steps.iter().map(|step| aligned(step.scratch) as u128).sum();
     for (what, sum) in [("costs", cost), ("bytes", buffers + scratch)] {
         let steps = graph.steps.len();
-        ensure!(sum <= most, "the sum of all {what} is {sum}; with {steps} steps 64 bits suffice for {most}");
+        ensure!(sum <= most, "the sum of all {what} is {sum}; with {steps} steps it can be at most {most}");
     }
     Ok(())
 }
 
-/// The steps in an order that can run: the file's own if it can, or else that in which each step that is ready comes before those with larger
-/// numbers.
+/// The steps in an order that can run: the file's own if it can, or else that in which each step that is ready comes before those with
+/// larger numbers.
 ///
 /// # Errors
 /// If steps wait for each other.

@@ -48,7 +48,7 @@ impl Limit {
             return Ok(());
         }
         let changes = changes(plan, of)?;
-        writeln!(out, "what would make it fit, or come near:\n\n{}\n", self.table(&changes))?;
+        writeln!(out, "changes that make it fit, or come closer:\n\n{}\n", self.table(&changes))?;
         let needs = self.beside.saturating_add(plan.total());
         let over = needs.saturating_sub(self.bytes);
         let mut text = format!(
@@ -60,8 +60,7 @@ impl Limit {
             readable_bytes(self.bytes)
         );
         if self.beside > 0 {
-            let _ =
-                write!(text, " ({} of it are beside the programs, as the process itself)", readable_bytes(self.beside));
+            let _ = write!(text, " ({} of it for the process itself)", readable_bytes(self.beside));
         }
         let fitting = changes.iter().filter(|change| self.fits(change.total));
         let cost = |change: &&Change| (!change.keeps_results, change.more_operations, change.total);

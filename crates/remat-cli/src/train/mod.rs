@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, out: &mut Output<impl Write>) -> Result<()> {
     let (saved, checkpoints) = resumed.map(Saved::to_resume).transpose()?.unzip();
     let config = args.config(saved.as_ref())?;
     if let Some(done) = saved.as_ref().map(|saved| saved.step).filter(|&done| done > config.steps) {
-        bail!("the run has done {done} steps, and cannot go on to step {}: --steps counts them too", config.steps);
+        bail!("the run has already done {done} steps: --steps includes these, so {} is too few", config.steps);
     }
     train(config, resumed.zip(saved), checkpoints, out)
 }

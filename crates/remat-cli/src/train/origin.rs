@@ -33,7 +33,7 @@ impl Origin {
         let sizes = Sizes { context: None, ..config.sizes };
         ensure!(
             sizes == Sizes::default() && config.model == Config::of(&[])?.model,
-            "--from: model and sizes are those of `{}`, and cannot be given beside it",
+            "--from takes the model and its sizes from `{}`, so they cannot be given as well",
             path.display()
         );
         Ok(if is_folder(path) { Origin::Folder(path.clone()) } else { Origin::Run(Box::new(Saved::open(path)?)) })

@@ -77,7 +77,7 @@ impl<'a> Job<'a> {
         let context = config.context(&architecture);
         let sequences = config.sequences(context)?;
         let (vocabulary, least) = (architecture.vocabulary(), tokenizer.vocabulary());
-        ensure!(vocabulary >= least, "a vocabulary of {vocabulary} is too small for text: a token is one of {least}");
+        ensure!(vocabulary >= least, "a vocabulary of {vocabulary} is too small: the tokenizer has {least} tokens");
         let step = Step::of(&config)?;
         // This compiles, so that mistakes in the environment are reported before anything else.
         let device = config.device()?;
@@ -158,15 +158,14 @@ impl<'a> Job<'a> {
     fn note_changes(&self, out: &mut impl Write) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         if !saved.text.has_same_batches() {
-            let message =
-                "an older version drew these batches differently; the resumed run matches neither version bit for bit";
+            let message = "the version that began this run drew batches differently; the resumed run has the bits of neither version";
             command::note(out, message)?;
         } else if saved.text != Fingerprint::of(&self.text) {
-            command::note(out, "the text is not the one that the run began with, so that its batches differ")?;
+            command::note(out, "the text is not the one that the run began with, so its batches differ")?;
         }
         let schedule = |config: &Config| (config.steps, config.learning_rate);
         if schedule(&saved.config) != schedule(&self.config) {
-            let message = "steps or learning rate differ from the saved run: from here the new schedule applies, so losses match neither run";
+            let message = "steps or learning rate differ from the saved run: the new schedule applies from here on, so losses are those of neither schedule alone";
             command::note(out, message)?;
         }
         Ok(())
@@ -235,7 +234,7 @@ impl<'a> Job<'a> {
             return Run::begin(of, out);
         };
         let run = Run::resume(folder, checkpoints, of, state.step)?;
-        writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
+        writeln!(out, "resuming after step {} from {}", state.step, saved.path().display())?;
         Ok(run)
     }
 }
