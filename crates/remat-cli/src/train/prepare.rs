@@ -158,7 +158,7 @@ impl<'a> Job<'a> {
     fn note_changes(&self, out: &mut impl Write) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
         if !saved.text.has_same_batches() {
-            let message = "the version that began this run drew batches differently; the resumed run has the bits of neither version";
+            let message = "the version that began this run drew batches differently, so the resumed run is not bitwise equal to a run of either version";
             command::note(out, message)?;
         } else if saved.text != Fingerprint::of(&self.text) {
             command::note(out, "the text is not the one that the run began with, so its batches differ")?;
