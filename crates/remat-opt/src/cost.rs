@@ -16,7 +16,7 @@ use remat_ir::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Floating-point operations: an addition and a multiplication are one each, a special function is
-    /// [`TRANSCENDENTAL_FLOPS`], a comparison of a sort [`COMPARISON_FLOPS`]. Operations on integers count alike.
+    /// [`TRANSCENDENTAL_FLOPS`], a comparison of a sort [`COMPARISON_FLOPS`]. Operations on integers count the same.
     pub flops: u64,
     /// Bytes of the elements that are read.
     pub bytes_read: u64,
@@ -297,7 +297,7 @@ pub fn is_fusible(op: &Op) -> bool {
 /// worth its memory, since computing it again costs clearly more than a read.
 pub const MOST_RECOMPUTED_FOR_RESIDUAL: usize = 4;
 
-/// Values of fewer bytes are never computed again. It is half of a first-level cache.
+/// Values of fewer bytes than this, half of a first-level cache, are never computed again.
 pub const SMALL_BYTES: usize = 1 << 14;
 
 /// A value that is this many times smaller than another may be kept so that the other need not be, as the mean of a row.

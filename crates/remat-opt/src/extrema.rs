@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The derivative of an extremum finds the elements that are the extremum by comparing the operand with the result. An engine that computes
-//! the operand twice, once with a fused multiplication and addition and once without, finds none, or others. Behind a barrier it is computed
-//! once, and XLA's text reads the result of the barrier in place of the operand from then on.
+//! the operand twice, once with a fused multiplication and addition and once without, may find no such element, or others. Behind a barrier
+//! it is computed once, and XLA's text reads the result of the barrier in place of the operand from then on.
 
 use std::borrow::Cow;
 
@@ -55,8 +55,8 @@ fn hold(jaxpr: &Jaxpr) -> Result<Jaxpr> {
 /// Whether this equation compares an extremum among `eqns` with its operand. `definition` is the index of the equation that defines a
 /// variable, and `is_argument` tells which variables are never computed again.
 ///
-/// Such a comparison means something only for the bits from which the extremum was computed. So it must not be computed again from an operand
-/// that is computed again, which engines may round otherwise.
+/// Such a comparison means something only for the bits from which the extremum was computed. So it must not be computed again from an
+/// operand that is computed again, which engines may round differently.
 pub fn finds_extremum(
     eqn: &Eqn,
     definition: impl Fn(Var) -> Option<usize>,

@@ -74,7 +74,7 @@ fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> R
 
 /// The error of a program on a mesh.
 fn several_devices() -> Error {
-    let message = "the engine has one device; `remat::transform::on_one_device` makes a program for one of it";
+    let message = "the engine has one device; `remat::transform::on_one_device` rewrites the program for one";
     Error::new(ErrorKind::Argument, "shard_map", message)
 }
 

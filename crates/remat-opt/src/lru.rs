@@ -31,7 +31,7 @@ impl<K, V> Default for Lru<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Lru<K, V> {
-    /// The entry of this key.
+    /// The value of this key, if the cache has it.
     pub fn get(&mut self, key: &K) -> Option<V> {
         if let Some(value) = self.young.get(key) {
             return Some(value.clone());
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, V: Clone> Lru<K, V> {
         Some(value)
     }
 
-    /// Adds an entry.
+    /// Adds an entry, or replaces the one of this key.
     pub fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);

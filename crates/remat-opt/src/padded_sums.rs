@@ -1,4 +1,4 @@
-//! Padded sums: what is added to a part of a sum is added there.
+//! Padded sums: terms that are zero but for one part are added only to that part.
 //!
 //! ```text
 //! padded_sums : a + pad t 0.0            → dynamic_update_slice a (slice a + t)

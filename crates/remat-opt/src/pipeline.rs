@@ -20,7 +20,7 @@ use crate::{
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
 /// boundary of a checkpointed region: a recomputed equation stays apart from its twin in the forward pass.
 pub const JIT: &[Pass] = &[
-    Pass { name: "fold", why: "equations of literals alone are computed", run: fold::pass },
+    Pass { name: "fold", why: "equations whose operands are all literals are computed", run: fold::pass },
     Pass { name: "cse", why: "equal equations of one body become one", run: cse::pass },
     Pass { name: "dce", why: "equations that no output needs are dropped, also in bodies", run: dce::pass },
 ];
@@ -35,12 +35,12 @@ pub const CPU: &[Pass] = &[
     },
     Pass {
         name: "algebra",
-        why: "equations that return an operand bit for bit are dropped, and slices at known positions are plain ones",
+        why: "equations that return an operand bit for bit are dropped, and dynamic slices at known positions become plain slices",
         run: algebra::pass,
     },
     Pass {
         name: "stacks",
-        why: "what an unrolled loop stacks exists once: parts are read where they are, and returned stacks are written in place",
+        why: "stacked outputs of unrolled loops exist once: parts are read where they are, and returned stacks are written in place",
         run: stacks::pass,
     },
     Pass { name: "drop_unused", why: "equations whose results nothing reads are dropped", run: dce::drop_unused },
@@ -51,12 +51,12 @@ pub const CPU: &[Pass] = &[
     },
     Pass {
         name: "dot_transpose",
-        why: "a transposed product is the product of exchanged operands",
+        why: "the transpose of a product becomes a product of the exchanged operands",
         run: dot_transpose::pass,
     },
     Pass {
         name: "padded_sums",
-        why: "what is added to a part of a sum is added there, so that reading T parts of an array costs one array",
+        why: "terms that are zero but for one part are added only there, so that the cotangent of an array read in T parts takes one array",
         run: padded_sums::pass,
     },
     Pass {
@@ -197,7 +197,7 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
 /// let text = "{ lambda ; a:f32[]. let b:f32[] = add 1.0:f32[] 2.0:f32[]; c:f32[] = mul a b in (c,) }";
 /// let stages = Stages::of(&text.parse::<Jaxpr>()?, &[JIT])?;
 /// assert!(stages.to_string().ends_with("
-/// == after fold: equations of literals alone are computed
+/// == after fold: equations whose operands are all literals are computed
 /// { lambda ; a:f32[]. let b:f32[] = mul a 3.0:f32[] in (b,) }
 ///
 /// == after cse: equal equations of one body become one

@@ -5,9 +5,9 @@
 //!          c = concatenate a b in (c,)                 → c = dynamic_update_slice (dynamic_update_slice 0 a) b in (c,)
 //! ```
 //!
-//! An unrolled scan joins the outputs of its iterations, and the backward pass takes the same parts out of them again: it reads the parts
-//! instead. A stack that the program returns, the gradients of stacked weights, is written part by part where the parts are computed far
-//! apart: its memory exists from the beginning, and otherwise all parts would be live beside it when they are joined.
+//! An unrolled scan joins the outputs of its iterations, and the backward pass takes the same parts out of them again: after this pass it
+//! reads the parts themselves. A stack that the program returns, the gradients of stacked weights, is written part by part where the parts
+//! are computed far apart: its memory exists from the beginning, and otherwise all parts would be live beside it when they are joined.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -50,9 +50,9 @@ pub(crate) fn drop_unused(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
 /// A program without dead code.
 #[derive(Clone, Debug)]
 pub struct Dce {
-    /// Takes the used inputs and gives the used outputs.
+    /// The program, which takes the inputs of `used_ins` and gives the used outputs.
     pub jaxpr: Jaxpr,
-    /// Which inputs are used.
+    /// Which inputs are used, or kept by the caller's request.
     pub used_ins: Vec<bool>,
 }
 
@@ -69,7 +69,7 @@ pub struct Dce {
 /// ```
 ///
 /// # Errors
-/// If the program is not well formed.
+/// If the length of `used` is not the number of outputs, or that of `keep_ins` not the number of inputs; if the program is not well formed.
 pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     expect_mask("output", used, jaxpr.outs.len())?;
     expect_mask("input", keep_ins, jaxpr.ins.len())?;
