@@ -11,13 +11,13 @@ use remat_ir::{Error, ErrorKind, Result};
 pub enum Isa {
     /// What every CPU of the architecture has: SSE2 on x86-64, NEON on AArch64.
     Baseline,
-    /// x86-64 with AVX2 and FMA (x86-64-v3), and with the dot products of bytes of AVX-VNNI where there are such.
+    /// x86-64 with AVX2 and FMA (x86-64-v3), and with the dot products of bytes of AVX-VNNI where the CPU has them.
     Avx2,
-    /// x86-64 with AVX-512 (x86-64-v4), and with its products of bf16 and bytes where there are such.
+    /// x86-64 with AVX-512 (x86-64-v4), and with its products of bf16 and bytes where the CPU has them.
     Avx512,
     /// x86-64 with the matrix unit AMX.
     Amx,
-    /// AArch64 with its dot products of bytes, and with those of bf16 where there are such.
+    /// AArch64 with its dot products of bytes, and with those of bf16 where the CPU has them.
     NeonDot,
 }
 
@@ -36,8 +36,8 @@ impl Isa {
 const VARIABLE: &str = "REMAT_MAX_CPU_ISA";
 
 /// The largest instruction set that kernels may use: that of `REMAT_MAX_CPU_ISA` (`baseline`, `avx2`, `avx512`, `amx` or `neon-dot`), or
-/// else all that the CPU has. A larger one than the CPU has changes nothing; on AArch64 those of x86-64 allow the baseline alone. The
-/// variable is read once. oneDNN has one of this kind, `ONEDNN_MAX_CPU_ISA`.
+/// else the largest that the CPU has. A larger one than the CPU has changes nothing; on AArch64 those of x86-64 allow only the baseline.
+/// The variable is read once. oneDNN has a similar one, `ONEDNN_MAX_CPU_ISA`.
 ///
 /// # Errors
 /// If the variable has another value.

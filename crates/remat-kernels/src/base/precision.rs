@@ -14,9 +14,9 @@ pub enum Precision {
     Default,
     /// f32 is multiplied as f32, and results are sums of products of elements.
     Highest,
-    /// As the default; and on a CPU with a matrix unit, large products are sums of six products of bf16. They are as precise for numbers of
-    /// usual magnitudes, and less so if products are smaller than about 2^-108. Unlike JAX's `high` (three products), this adds up six; XLA
-    /// calls it `BF16_BF16_F32_X6`.
+    /// As the default, but on a CPU with a matrix unit each large product is the sum of six products of bf16, which XLA calls
+    /// `BF16_BF16_F32_X6` (`high` in JAX adds up three). Results are as precise as with the default for numbers of usual magnitudes, and
+    /// less precise where products of elements are smaller than about 2^-108.
     High,
 }
 

@@ -98,7 +98,7 @@ impl Threads {
         }
     }
 
-    /// Calls `f` for each chunk of `len` elements (the last may be shorter) with its number.
+    /// Calls `f` with the number and the elements of each chunk of `len` elements; the last may be shorter.
     pub fn for_each_chunk<T: Send>(&self, data: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Send + Sync) {
         let len = len.max(1);
         let tasks = data.len().div_ceil(len);

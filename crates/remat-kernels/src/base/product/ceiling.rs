@@ -24,7 +24,8 @@ const POSITIONS: usize = 20_000;
 /// NEON; for bytes also AVX-VNNI or AVX2) that is used, it is the rate of the unit's instructions. Elsewhere it is the rate of f32 for f16
 /// and bf16, and that of i64 for integers, which small and thin products of bytes may exceed, since they are computed in f32.
 ///
-/// Large products of f32 run on the matrix unit if that is requested. For f32 this is still the ceiling of vectors.
+/// With [`Precision::High`](crate::Precision::High), large products of f32 run on the matrix unit; the rate given here for f32 is still
+/// that of vector instructions.
 ///
 /// # Examples
 ///
