@@ -21,9 +21,9 @@ use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
 ///
-/// A compiled program keeps its arena between runs, since clearing new memory costs more than many a run. The arena is freed with the last
-/// handle of the executable (with the `Jit` that owns it). A second run at the same time gets its own memory, and one of the two blocks is
-/// kept.
+/// A compiled program keeps its arena between runs, since clearing new memory often takes longer than a run. The arena is freed with the
+/// last handle of the executable (with the `Jit` that owns it). A second run at the same time gets its own memory, and one of the two
+/// blocks is kept.
 ///
 /// Results are those of the reference evaluator, except for the order of sums and the last bits of some functions. There is one more
 /// exception: zeros that a program pads around an operand of a matrix product are not multiplied (derivatives of slices are such products).
@@ -165,7 +165,7 @@ impl Device for Cpu {
 pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
-    /// The steps and the buffers of a compiled program, with their bytes, and their times by the cost model; and the bytes that a run needs.
+    /// The steps of a compiled program with their times by the cost model, its buffers with their bytes, and the bytes that a run needs.
     ///
     /// ```
     /// use remat_cpu::Cpu;

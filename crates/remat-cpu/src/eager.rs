@@ -64,7 +64,7 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
 /// ```
 ///
 /// # Errors
-/// If the arguments are not the program's, or the run fails.
+/// If an operation cannot be run, the number of arguments or the aval of one is not the program's, or the run fails.
 pub fn run(name: &'static str, jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Array>> {
     Cpu::default().compile_for(name, jaxpr)?.run(args)
 }
