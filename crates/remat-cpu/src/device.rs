@@ -215,7 +215,7 @@ pub(crate) struct CpuExecutable {
     threads: Threads,
     /// The bytes of the largest arena that is kept after a run of a single operation. Programs keep theirs.
     most_kept: Option<usize>,
-    /// Kept between runs, since clearing new memory costs more than many a run.
+    /// Kept between runs, since clearing new memory often takes longer than a run.
     spare: SpareArena,
 }
 

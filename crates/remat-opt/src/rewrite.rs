@@ -40,7 +40,7 @@ pub(crate) fn map_bodies(op: &Op, f: impl Fn(&Jaxpr) -> Result<Jaxpr>) -> Result
     Ok(op)
 }
 
-/// Adds an equation of one result, with the location of another one, behind the equations of the program.
+/// Adds an equation of one result, with the location of another one, after the equations of the program.
 pub(crate) fn push(jaxpr: &mut Jaxpr, eqn: &Eqn, op: Op, ins: &[Atom], aval: &Aval) -> Atom {
     let out = jaxpr.avals.push(aval.clone());
     jaxpr.eqns.push(Eqn { op, ins: ins.iter().copied().collect(), outs: [out].into_iter().collect(), loc: eqn.loc });

@@ -51,7 +51,7 @@ fn take_labels(jaxpr: &mut Jaxpr) -> Vec<Eqn> {
     labels
 }
 
-/// Puts each label behind the equation that computes its operand.
+/// Puts each label after the equation that computes its operand.
 fn put_labels(jaxpr: &mut Jaxpr, labels: Vec<Eqn>) {
     if labels.is_empty() {
         return;

@@ -82,7 +82,7 @@ fn whole(aval: &Aval) -> Slice {
     Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
 }
 
-/// Moves slices before products, and zero padding behind them.
+/// Moves slices before products, and zero padding after them.
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::DotGeneral(_)))) {
         return Ok(jaxpr);

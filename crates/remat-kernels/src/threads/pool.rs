@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 /// The most jobs that workers can see at one time. A thread that submits one more does all of it itself.
 const MAX_JOBS: usize = 64;
 
-/// How often a thread spins before it sleeps, since waking takes longer than many a job.
+/// How often a thread spins before it sleeps, since waking takes longer than many jobs.
 const SPINS: usize = 64;
 
 /// Threads that wait for jobs and end with the pool.
