@@ -214,7 +214,7 @@ impl Shared {
     /// Registers a node, and waits until all have joined.
     fn join(&self, stream: &TcpStream, rank: &str, nodes: &str) -> std::result::Result<usize, String> {
         if nodes != self.nodes.to_string() {
-            return Err(format!("node {rank} was told of {nodes} nodes, and the coordinator of {}", self.nodes));
+            return Err(format!("node {rank} is configured for {nodes} nodes, and the coordinator for {}", self.nodes));
         }
         let rank = rank.parse().ok().filter(|&rank| rank < self.nodes);
         let rank = rank.ok_or_else(|| format!("there are {} nodes, numbered from 0", self.nodes))?;

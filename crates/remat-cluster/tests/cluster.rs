@@ -343,7 +343,7 @@ fn nodes_that_were_told_different_things_are_refused() {
     let (first, second) = (config(&address, 0, 2), config(&address, 1, 2));
     let zero = thread::spawn(move || Node::join(&first));
     let wrong = Node::join(&config(&address, 1, 3)).unwrap_err().to_string();
-    assert_eq!(wrong, "cluster: node 1 was told of 3 nodes, and the coordinator of 2");
+    assert_eq!(wrong, "cluster: node 1 is configured for 3 nodes, and the coordinator for 2");
     // The thread of rank 0 has joined when its coordinator answers, or soon after.
     thread::sleep(Duration::from_millis(300));
     let mut stream = TcpStream::connect(&address).unwrap();
