@@ -202,7 +202,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// The bytes of the block that clones of an array share beside the elements: how many they are, and where those lie.
+    /// The bytes of the block that clones of an array share, besides the elements: reference counts, and where the elements lie.
     pub const HEADER: usize = 2 * size_of::<usize>() + size_of::<Data>();
 
     /// An array of these elements, in row-major order.

@@ -174,7 +174,7 @@ fn axes_and_shapes_that_do_not_fit() {
     fails(x.log_softmax(5), "log_softmax: axis 5 is out of range for f32[2,3], which has 2 dimensions");
     fails(x.cumsum(2), "cumsum: axis 2 is out of range for f32[2,3], which has 2 dimensions");
     fails(x.sort(-3), "sort: axis -3 is out of range for f32[2,3], which has 2 dimensions");
-    fails(x.top_k(4).0, "top_k: takes the 4 largest of 3 elements of f32[2,3]");
+    fails(x.top_k(4).0, "top_k: k is 4, and the last dimension of f32[2,3] has size 3");
     fails(x.reshape([4, 2]), "reshape: f32[2,3] has 6 elements and f32[4,2] has 8");
     fails(x.reshape([4, -1]), "reshape: f32[2,3] has 6 elements, which [4, -1] does not divide");
     fails(x.reshape([-1, -1]), "reshape: only one size of [-1, -1] can be -1, for f32[2,3]");

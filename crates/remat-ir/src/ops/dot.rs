@@ -2,7 +2,7 @@
 
 use super::geometry::{alike, distinct_axes, operands, sized, without_axes};
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Class, DType, Result, Shape};
+use crate::{Aval, Class, DType, Result, Shape, counted};
 
 /// `dot_general lhs rhs`: products summed over the contracting dimensions, for each index of the batch dimensions. The
 /// result has the batch dimensions, then the free ones of `lhs`, then those of `rhs`.
@@ -51,7 +51,8 @@ impl Operation for DotGeneral {
             [("contracting", &self.lhs_contract, &self.rhs_contract), ("batch", &self.lhs_batch, &self.rhs_batch)];
         for (what, left, right) in pairs {
             if left.len() != right.len() {
-                let message = format!("{} {what} dimensions of {lhs} and {} of {rhs}", left.len(), right.len());
+                let dimensions = counted(left.len(), &format!("{what} dimension"));
+                let message = format!("{lhs} has {dimensions} and {rhs} has {}", right.len());
                 return shape_error(name, message);
             }
         }

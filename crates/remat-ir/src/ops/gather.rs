@@ -246,7 +246,7 @@ impl IndexDims<'_> {
 
     fn check(&self, name: &str, x: &Aval, indices: &Aval) -> Result<()> {
         if !indices.dtype.is_integer() {
-            return dtype_error(name, format!("indices are integers and {indices} are not"));
+            return dtype_error(name, format!("indices are integers, not {indices}"));
         }
         let Some((&components, batch)) = indices.shape.split_last() else {
             return shape_error(name, format!("indices {indices} have no dimension of index vectors"));

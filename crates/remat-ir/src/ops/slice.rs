@@ -150,7 +150,7 @@ fn check_starts(name: &str, x: &Aval, starts: &[Aval]) -> Result<()> {
             );
         }
         if start.dtype != starts[0].dtype {
-            return dtype_error(name, format!("starts are of one dtype, and {} and {start} are not", starts[0]));
+            return dtype_error(name, format!("starts {} and {start} have different dtypes", starts[0]));
         }
         if start.rank() != 0 {
             return shape_error(name, format!("a start is a scalar, not {start}"));

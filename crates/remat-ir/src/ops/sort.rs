@@ -2,7 +2,7 @@
 
 use super::rules::{check_axis, same_memory};
 use super::{Operation, Param, ParamMap, Params, expect_operands, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Result};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result, counted};
 
 /// Sorts operands of one shape together along an axis, ascending and lexicographic by the first `num_keys` of them. Floats are in total
 /// order, except that zeros are equal, and NaNs are equal and last.
@@ -37,7 +37,9 @@ impl Operation for Sort {
             return Err(Error::new(ErrorKind::Argument, self.name(), "takes at least one operand"));
         };
         if self.num_keys == 0 || self.num_keys > ins.len() {
-            let message = format!("{} keys of {} operands, the first of them {first}", self.num_keys, ins.len());
+            let operands = counted(ins.len(), "operand");
+            let message =
+                format!("num_keys is {}; with {operands} it has to be from 1 to {}", self.num_keys, ins.len());
             return Err(Error::new(ErrorKind::Argument, self.name(), message));
         }
         if let Some(other) = ins.iter().find(|a| a.shape != first.shape) {
@@ -80,7 +82,10 @@ impl Operation for TopK {
         match shape.last_mut() {
             Some(last) if self.k <= *last => *last = self.k,
             Some(last) => {
-                return shape_error(self.name(), format!("takes the {} largest of {last} elements of {x}", self.k));
+                return shape_error(
+                    self.name(),
+                    format!("k is {}, and the last dimension of {x} has size {last}", self.k),
+                );
             }
             None => {
                 return shape_error(

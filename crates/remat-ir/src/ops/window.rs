@@ -87,7 +87,7 @@ impl Operation for ArgReduceWindow {
         let most = match self.index_dtype {
             DType::I32 => i32::MAX as usize,
             DType::I64 => i64::MAX as usize,
-            other => return dtype_error(name, format!("index_dtype is int32 or int64 and not {}", other.long_name())),
+            other => return dtype_error(name, format!("index_dtype is int32 or int64, not {}", other.long_name())),
         };
         if x.size() > most {
             return shape_error(name, format!("positions in {} do not fit in {}", x, self.index_dtype));

@@ -166,7 +166,7 @@ fn dot_general_checks_its_operands() {
     let op = dot((&[], &[]), (&[0], &[0]), DType::F32);
     assert!(fails(op, &[x.clone(), y.clone()]).contains("batch dimensions differ: 3 of f32[3,4] and 5 of f32[5,6]"));
     let op = dot((&[1], &[]), (&[], &[]), DType::F32);
-    assert!(fails(op, &[x.clone(), y.clone()]).contains("1 contracting dimensions of f32[3,4] and 0 of f32[5,6]"));
+    assert!(fails(op, &[x.clone(), y.clone()]).contains("f32[3,4] has 1 contracting dimension and f32[5,6] has 0"));
     let op = dot((&[1], &[0]), (&[1], &[1]), DType::F32);
     assert!(fails(op, &[x.clone(), y.clone()]).contains("[1, 1] has axis 1 twice"));
     let op = dot((&[2], &[0]), (&[], &[]), DType::F32);
