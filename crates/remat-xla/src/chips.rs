@@ -165,7 +165,7 @@ impl Chip {
     /// The chip with this name.
     ///
     /// # Errors
-    /// If the table has no such chip, with the existing names.
+    /// If the table has no such chip; the error suggests a similar name or lists all.
     pub fn named(name: &str) -> Result<&'static Chip> {
         CHIPS.iter().find(|chip| chip.name == name).ok_or_else(|| {
             let names: Vec<&str> = CHIPS.iter().map(|chip| chip.name).collect();
@@ -251,7 +251,7 @@ impl Chip {
                 let chips: usize = mesh.iter().product();
                 let hosts = if chips <= PER_HOST { [1, chips] } else { [chips / PER_HOST, PER_HOST] };
                 if hosts[0] * hosts[1] != chips {
-                    return wrong(format!("{chips} GPUs do not fill hosts of {PER_HOST}"));
+                    return wrong(format!("{chips} GPUs do not fill hosts of {PER_HOST} GPUs"));
                 }
                 let topology = format!("1x{}", text(&hosts));
                 let options = vec![("topology", topology), ("target_config", gpu.config())];
@@ -309,7 +309,7 @@ mod tests {
         let h200 = Chip::named("h200").unwrap();
         let topology = |mesh: &[usize]| h200.topology(mesh).unwrap().options[0].1.clone();
         assert_eq!([&[1][..], &[8], &[2, 8], &[32]].map(topology), ["1x1x1", "1x1x8", "1x2x8", "1x4x8"]);
-        assert_eq!(h200.topology(&[12]).map(|_| ()).unwrap_err().message(), "12 GPUs do not fill hosts of 8");
+        assert_eq!(h200.topology(&[12]).map(|_| ()).unwrap_err().message(), "12 GPUs do not fill hosts of 8 GPUs");
         assert!(h200.topology(&[1]).unwrap().options[1].1.contains("device_memory_size: 151397597184"));
     }
 

@@ -122,7 +122,7 @@ impl Precision {
 /// How attention is computed on NVIDIA GPUs. Elsewhere it is its definition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Attention {
-    /// By its definition, whose scores are in memory.
+    /// By its definition, which stores the scores in memory.
     #[default]
     Definition,
     /// By cuDNN's kernels, which store no scores, where it has one: attention in f16 and bf16 without bias and mask, with heads of up to
@@ -149,7 +149,7 @@ impl Attention {
             "" | "definition" => Ok(Attention::Definition),
             "cudnn" => Ok(Attention::Cudnn),
             _ => {
-                let message = format!("{} is `{text}` and may be `definition` or `cudnn`", Attention::VARIABLE);
+                let message = format!("{} is `{text}` and must be `definition` or `cudnn`", Attention::VARIABLE);
                 Err(Error::new(ErrorKind::Argument, "attention", message))
             }
         }
@@ -170,9 +170,9 @@ pub struct Options {
     pub platform: Platform,
     /// The precision of f32 products.
     pub precision: Precision,
-    /// Whether each argument gives its memory to the first result of its aval that has none yet, like `donate_argnums` in JAX.
+    /// Whether each argument gives its memory to the first result with the same aval that has none yet, like `donate_argnums` in JAX.
     pub donates: bool,
-    /// The arguments that keep their memory in any case.
+    /// The indices of arguments that keep their memory even if `donates` is true.
     pub kept: Vec<usize>,
     /// How attention is computed on NVIDIA GPUs.
     pub attention: Attention,
@@ -200,6 +200,6 @@ mod tests {
         assert_eq!(Attention::read("").unwrap(), Attention::Definition);
         assert_eq!(Attention::read("cudnn").unwrap(), Attention::Cudnn);
         let error = Attention::read("flash").unwrap_err();
-        assert_eq!(error.message(), "REMAT_CUDA_ATTENTION is `flash` and may be `definition` or `cudnn`");
+        assert_eq!(error.message(), "REMAT_CUDA_ATTENTION is `flash` and must be `definition` or `cudnn`");
     }
 }

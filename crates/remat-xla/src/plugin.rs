@@ -79,8 +79,8 @@ impl Plugin {
     /// `python3` that is a script, like that of pyenv, does not lead to its environment: activate the environment (`VIRTUAL_ENV`), or set
     /// the variable.
     ///
-    /// A plugin is initialised when it is first opened; other threads that open it wait for the first. A failed one is not retried in the
-    /// process.
+    /// A plugin is initialised when it is first opened; other threads that open it wait for the first. If that fails, the process
+    /// does not try again.
     ///
     /// # Errors
     /// If there is none, with the command that installs it; if it does not load, is too old, or cannot be initialised.

@@ -39,7 +39,7 @@ pub(super) enum Answer {
 pub struct ChipMemory {
     /// Arguments, in the chip's memory.
     pub arguments: u64,
-    /// Results there, including those that take the memory of an argument.
+    /// Results in the chip's memory, including those that take the memory of an argument.
     pub outputs: u64,
     /// Results that take the memory of an argument.
     pub aliased: u64,
@@ -49,9 +49,9 @@ pub struct ChipMemory {
     pub code: u64,
     /// Arguments and results in the memory of the host.
     pub host_arguments: u64,
-    /// Values that are moved there and back during a run.
+    /// Values that are moved to the memory of the host and back during a run.
     pub host_temporaries: u64,
-    /// The bytes of the chip's memory for programs.
+    /// The bytes of the chip's memory that programs can use.
     pub capacity: u64,
     /// The bytes that the compiler reports for the peak, if that figure can be trusted; otherwise 0.
     pub allocated: u64,
@@ -111,11 +111,11 @@ pub struct PluginDescription {
     pub api: String,
     /// The newest version of the StableHLO language that it reads, such as `1.13.3`; empty if it does not report one.
     pub stablehlo: String,
-    /// The number of this machine's devices on which it runs programs, or why it runs none.
+    /// The number of this machine's devices on which the plugin runs programs, or why it runs none.
     pub devices: std::result::Result<usize, String>,
-    /// The plugin's name and version of the platform: of a compiler, or of a driver; empty if it does not report one.
+    /// The name and version of the platform, which are those of a compiler or of a driver; empty if the plugin does not report them.
     pub platform: String,
-    /// `Ok` if it compiles for chips that are not in the machine, or why it does not.
+    /// `Ok` if the plugin compiles for chips that are not in the machine, or why it does not.
     pub ahead: std::result::Result<(), String>,
 }
 

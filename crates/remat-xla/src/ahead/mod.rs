@@ -1,8 +1,8 @@
 //! Ahead-of-time compilation for chips that are not in the machine, which tells whether a program fits.
 //!
-//! The compiler of a chip is in its plugin and does not need the chip. As a guest it may end its process; it also locks the machine, reads
-//! the environment when it is loaded, and takes minutes. So each compilation runs in a separate process, a *worker*, with a time limit, and
-//! any failure is just an error.
+//! The compiler of a chip is in its plugin and does not need the chip. But it may end the process that loads it, it locks the machine, it
+//! reads the environment when it is loaded, and it takes minutes. So each compilation runs in a separate process, a *worker*, with a time
+//! limit, and any failure is just an error.
 
 mod job;
 mod worker;
@@ -23,7 +23,7 @@ pub use worker::{serve_ahead, stop_ahead};
 /// The effort of a compiler to find a better program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Effort {
-    /// XLA's level O0: about an eighth of the time on TPUs, with a few tenths more temporaries. For planning.
+    /// XLA's level O0, for planning: compiling for TPUs takes about an eighth of the time, and programs need some tenths more temporaries.
     Fast,
     /// The default of the plugin, for programs that will run.
     #[default]
@@ -85,7 +85,7 @@ pub fn compile_ahead(jaxpr: &Jaxpr, target: &Target, options: &AheadOptions) -> 
     compile_module_ahead(&module, target, options)
 }
 
-/// As [`compile_ahead`], for the text of a module from any source. A module for several chips has the shardings of its arguments.
+/// As [`compile_ahead`], for the text of a StableHLO module from any source. A module for several chips has the shardings of its arguments.
 ///
 /// # Errors
 /// As [`compile_ahead`].

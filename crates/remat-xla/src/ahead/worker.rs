@@ -29,8 +29,8 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 /// Whether all compilations are to end.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Lets the program compile ahead of time in copies of itself; call it first in `main`. In such a copy it does the job and ends the
-/// process, otherwise it returns at once. Without it, workers are the command `remat`.
+/// Lets the program compile ahead of time in copies of itself; call it first in `main`. In such a copy it compiles and ends the process,
+/// otherwise it returns at once. Without this call, the command `remat` is used for compiling.
 ///
 /// ```
 /// remat_xla::serve_ahead();
@@ -53,8 +53,8 @@ pub fn serve_ahead() {
     std::process::exit(code);
 }
 
-/// Ends all compilations of this process: those that run and those that come fail. For a program that has been told to end, and still reports
-/// what it has found.
+/// Ends all ahead-of-time compilations of this process: those that are running fail, and so do later ones. For a program that has been told
+/// to end, but still reports what it has found.
 ///
 /// ```
 /// use remat_xla::{AheadOptions, Platform, describe_plugin, stop_ahead};
@@ -95,7 +95,7 @@ fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
     let client = Client::with_flags(library, flags);
     let ahead = library.expect_ahead().and_then(|()| {
         let Some(chip) = Chip::all().iter().find(|chip| chip.platform == job.platform) else {
-            let message = "the plugin compiles for this machine alone";
+            let message = "the plugin compiles only for this machine";
             return Err(Error::new(ErrorKind::Argument, "ahead", message));
         };
         let topology = chip.topology(&chip.slice(1)?)?;

@@ -27,9 +27,9 @@ const WRITING: Duration = Duration::from_secs(3600);
 
 /// Executables on disk, one file for each combination of everything that an executable depends on.
 ///
-/// Engines look up a program here before compiling it, and store it afterwards. A damaged entry is compiled again; if the folder cannot be
-/// read or written, everything is. Several processes may use one folder. If it exceeds its limit, the least recently used entries are
-/// deleted.
+/// Engines look up a program here before compiling it, and store it afterwards. The program of a damaged entry is compiled again; if the
+/// folder cannot be read or written, all programs are. Several processes may use one folder. If it exceeds its limit, the least recently
+/// used entries are deleted.
 ///
 /// ```
 /// # fn main() -> remat_ir::Result<()> {
@@ -60,7 +60,7 @@ struct Counted {
 /// The size of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Usage {
-    /// Programs.
+    /// The number of executables.
     pub entries: usize,
     /// Bytes on disk.
     pub bytes: u64,

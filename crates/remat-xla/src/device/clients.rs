@@ -36,7 +36,7 @@ pub(super) fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
         Platform::Tpu => return Ok(()),
         Platform::Cpu => {
             return refused(
-                "the plugin for CPUs works in one process alone; on several hosts with CPUs sum gradients between steps, by \
+                "the plugin for CPUs works in one process only; on several hosts with CPUs sum gradients between steps, by \
                  remat::cluster",
             );
         }

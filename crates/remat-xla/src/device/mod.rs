@@ -24,7 +24,7 @@ use crate::{Attention, Options, Platform, Plugin, stablehlo};
 /// A device of XLA, and its engine.
 ///
 /// Arguments from the host are copied to the device. Results stay there until they are read, and [`Executable::execute`] returns before
-/// they are computed. An argument without other references gives its memory to a result of its aval. On GPUs and TPUs, programs with
+/// they are computed. An argument without other references gives its memory to a result with the same aval. On GPUs and TPUs, programs with
 /// arguments or results in host memory are refused; intermediate values may be there. If a plugin does not report the memory of a run, only
 /// arguments and results are counted.
 ///
@@ -128,8 +128,8 @@ impl Xla {
         self.0.compiler.client.num_buffers()
     }
 
-    /// The seconds that the plugin itself takes for a call of a program: the median of 25 times `calls` calls, whose results are not read.
-    /// It is a baseline for calls through an engine; arguments are moved to the device before, and none is donated.
+    /// The seconds that the plugin itself takes for one call of a program, a baseline for calls through an engine: the median over 25
+    /// measurements of `calls` calls each. Arguments are moved to the device before and are not donated; results are not read.
     ///
     /// # Errors
     /// If the program cannot be compiled or run, or the arguments do not match it.

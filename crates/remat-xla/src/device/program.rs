@@ -70,7 +70,7 @@ impl Program {
         let ready = program.ready(donated)?;
         program.memory = program.memory_by(&ready)?;
         if !ready.is_told {
-            program.source = "arguments and outputs alone: the plugin does not tell the temporaries";
+            program.source = "arguments and outputs alone: the plugin does not report temporaries";
         }
         Ok(program)
     }

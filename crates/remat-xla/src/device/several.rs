@@ -71,7 +71,7 @@ impl XlaDevices {
     pub fn of_plugin(plugin: &Plugin, count: usize) -> Result<XlaDevices> {
         let wrong = |message: String| Err(Error::new(ErrorKind::Argument, "xla", message));
         if count == 0 {
-            return wrong("there are no devices in a group of 0".to_string());
+            return wrong("a group has at least one device".to_string());
         }
         let platform = plugin.platform();
         if platform == Platform::Cpu && count > MOST_VIRTUAL {
@@ -92,8 +92,8 @@ impl XlaDevices {
         array.buffer().map(|sharded: &Sharded| &sharded.sharding)
     }
 
-    /// An array of the host on the devices of another one of its shape, cut in the same way: each device gets only its shard. `None` if the
-    /// other is on one device.
+    /// Copies an array of the host to the devices of `like`, an array of the same shape, and cuts it in the same way: each device gets only
+    /// its shard. `None` if `like` is on one device.
     ///
     /// # Errors
     /// If the array cannot be cut in this way; if a device does not have enough memory for its shard.
@@ -252,7 +252,8 @@ impl Parts {
         }
         let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
         if let Some(aval) = ins.iter().chain(&outs).find(|aval| aval.memory != MemorySpace::Device) {
-            let message = format!("an argument or result is {aval}; those of several devices are in their memory");
+            let message =
+                format!("an argument or result is {aval}; programs for several devices have them in device memory");
             return Err(Error::new(ErrorKind::Argument, "xla", message));
         }
         let Inner { compiler, platform, .. } = &*devices.0;

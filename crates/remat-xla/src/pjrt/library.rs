@@ -49,7 +49,7 @@ impl Library {
         let library = unsafe { libloading::Library::new(path) }.map_err(|e| failed(e.to_string()))?;
         // SAFETY: every plugin exports this function with this type.
         let get = unsafe { library.get::<unsafe extern "C" fn() -> *mut Api>(b"GetPjrtApi\0") };
-        let get = *get.map_err(|_| failed("is no PJRT plugin: it does not export GetPjrtApi".to_string()))?;
+        let get = *get.map_err(|_| failed("is not a PJRT plugin: it does not export GetPjrtApi".to_string()))?;
         // The library stays loaded, since threads of the plugin outlive its clients.
         std::mem::forget(library);
         // SAFETY: the function takes no arguments and returns a pointer to a constant.
@@ -58,7 +58,7 @@ impl Library {
         let (major, minor) = library.version();
         if major != 0 || minor < LEAST_MINOR {
             return Err(failed(format!(
-                "has version {major}.{minor} of the PJRT C API, and 0.{LEAST_MINOR} is needed"
+                "has version {major}.{minor} of the PJRT C API; remat needs at least 0.{LEAST_MINOR}"
             )));
         }
         for &(name, index) in sys::FUNCTIONS {

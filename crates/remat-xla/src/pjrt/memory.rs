@@ -48,7 +48,7 @@ impl Bytes {
 
     /// The error of a plugin that does not report them, if nothing else was requested.
     pub(super) fn untold() -> Error {
-        Error::new(ErrorKind::Io, "pjrt", "the plugin does not tell the memory of a program")
+        Error::new(ErrorKind::Io, "pjrt", "the plugin does not report the memory of a program")
     }
 
     /// The memory of a run. Arguments, outputs and temporaries are exact. The peak reported by plugins does not count temporaries on CPUs,

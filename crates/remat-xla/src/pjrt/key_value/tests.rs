@@ -203,7 +203,7 @@ fn the_plugin_for_cpus_is_not_joined() {
     let Ok(plugin) = crate::Plugin::find(crate::Platform::Cpu) else { return };
     let [zero, _one] = nodes();
     let error = crate::Xla::join(&plugin, zero.store().unwrap()).unwrap_err();
-    let expected = "xla: the plugin for CPUs works in one process alone; on several hosts with CPUs sum gradients between steps, by \
+    let expected = "xla: the plugin for CPUs works in one process only; on several hosts with CPUs sum gradients between steps, by \
                     remat::cluster";
     assert_eq!(error.to_string(), expected);
 }
