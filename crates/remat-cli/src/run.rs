@@ -253,7 +253,7 @@ impl Run {
         match there {
             Some(name) if !folder.join(LOCK).exists() => {
                 bail!(
-                    "`{shown}` has a file `{name}` that is not from a run, and that this run would replace: save the run elsewhere"
+                    "`{shown}` has a file `{name}` that no run has written, and that this run would replace: save the run elsewhere"
                 )
             }
             Some(_) => {
