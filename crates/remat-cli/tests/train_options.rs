@@ -169,7 +169,7 @@ fn adapters_are_trained_resumed_and_merged() {
     stdout(remat(at.path(), "generate tuned --length 5"));
     stdout(remat(at.path(), "eval tuned --text text.txt"));
     let message = error(remat(at.path(), "train --from base --width 8"));
-    assert!(message.contains("--from: model and sizes are those of `base`"), "{message}");
+    assert!(message.contains("--from takes the model and its sizes from `base`"), "{message}");
     let message = error(remat(at.path(), "train --from base --context 13"));
     assert!(message.contains("--context 13 is more than the 12 positions that the model has"), "{message}");
     let message = error(remat(at.path(), "train --from base --context 12 --lora 2 --lora-maps **.q"));
