@@ -18,7 +18,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use remat_cli::command::Exit;
 use remat_cli::progress;
 
 use answer::Planner;
@@ -107,7 +106,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     if !args.json {
         writeln!(out, "{table}")?;
     }
-    if is_some_found { Ok(()) } else { Err(Exit(1).into()) }
+    ensure!(is_some_found, "no plan was found within {}", if budgets.len() == 1 { "the budget" } else { "any budget" });
+    Ok(())
 }
 
 /// The files, and in place of each folder its files whose names end with `.json`, in the order of their names.

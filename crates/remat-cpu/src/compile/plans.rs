@@ -28,6 +28,9 @@ const ADJUST: Effort = Effort { evaluations: 100_000 };
 /// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
 const ROOM: usize = 200;
 
+/// Forms whose first plans take no more than the time of the fastest by this factor are planned further.
+const NEAR: (u64, u64) = (21, 20);
+
 /// A program of which plans are made.
 pub(super) struct Plans<'a> {
     jaxpr: &'a Jaxpr,
@@ -129,17 +132,24 @@ impl<'a> Plans<'a> {
     /// # Errors
     /// If a plan is wrong, which is a defect.
     pub(super) fn within(&self, limit: usize) -> Result<Option<Rc<Repeated>>> {
-        // A first plan of each form tells which one to go on with.
+        // A first plan of each form tells which ones to go on with.
         let mut first = Vec::new();
         for form in &self.forms {
             let plan = rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK);
             first.extend(self.found(form, plan)?.map(|repeated| (form, repeated)));
         }
+        let most = first.iter().map(|(_, repeated)| repeated.time).min().unwrap_or(0) / NEAR.1 * NEAR.0;
         first.sort_by_key(|(_, repeated)| repeated.time);
+        let mut best: Option<Rc<Repeated>> = None;
         for (form, repeated) in first {
-            if let Some(repeated) = self.fastest(form, limit, repeated)? {
-                return Ok(Some(repeated));
+            if best.is_some() && repeated.time > most {
+                break;
             }
+            let found = self.fastest(form, limit, repeated)?;
+            best = best.into_iter().chain(found).min_by_key(|repeated| repeated.time);
+        }
+        if best.is_some() {
+            return Ok(best);
         }
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         let mut least = Vec::new();

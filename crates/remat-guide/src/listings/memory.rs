@@ -3,9 +3,10 @@
 use remat::memory::Change;
 use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 use remat::optim::{AdamW, Moments, Optimizer};
+use remat::report::readable_bytes;
 use remat::{
     DType, ErrorKind, JitOptions, OverLimit, Policy, Result, Tensor, checkpoint_layers, eval_shape, jit, jit_with,
-    memory, random, tree, value_and_grad,
+    memory, plan, random, tree, value_and_grad,
 };
 
 pub(crate) fn main() -> Result<()> {
@@ -63,6 +64,28 @@ pub(crate) fn main() -> Result<()> {
     println!("{refused}");
     // ANCHOR_END: limit
     assert_eq!(refused.kind(), ErrorKind::Memory);
+
+    println!("== plan");
+    // ANCHOR: plan
+    let free = plan(train, (model.clone(), state.clone()))?;
+    let small = free.for_bytes(24 << 20)?;
+    println!("{}", small.explain()?);
+    let step = jit_with(&small.options(), train);
+    // ANCHOR_END: plan
+    assert!(small.peak() <= 24 << 20 && small.overhead() > 0.0);
+    let lowered = step.lower(&(model.clone(), state.clone()))?;
+    assert_eq!(lowered.compile()?.memory().donated_peak, small.peak());
+
+    println!("== curve");
+    // ANCHOR: curve
+    println!("peak        more time   at least");
+    for point in free.pareto(6)? {
+        let [more, least] = [point.overhead(), point.bound()].map(|share| 100.0 * share);
+        println!("{:9}  {more:8.1} %  {least:7.1} %", readable_bytes(point.peak()));
+    }
+    let cheap = free.for_slowdown(0.02)?;
+    // ANCHOR_END: curve
+    assert!(cheap.overhead() <= 0.02 && cheap.peak() < free.peak());
 
     println!("== live");
     // ANCHOR: live

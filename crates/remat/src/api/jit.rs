@@ -515,3 +515,37 @@ impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
         self.jit.traced.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::DType;
+
+    use super::*;
+    use crate::grad;
+
+    #[test]
+    fn a_call_that_donates_is_planned_as_one() -> Result<()> {
+        let w = Tensor::eye(32, DType::F32);
+        let loss = |x: &Tensor| (0..6).fold(x.clone(), |x, _| x.matmul(&w).tanh()).sum(..);
+        let x = || Tensor::ones([64, 32], DType::F32);
+        let memory = jit(grad(loss)).memory(&x())?;
+        assert!(memory.donated_peak < memory.peak, "{memory}");
+        let options = JitOptions { memory_limit: Some(memory.donated_peak), ..JitOptions::default() };
+        let limited = jit_with(&options, grad(loss));
+        let is_repeated = || -> Vec<bool> {
+            let entries = limited.cache();
+            let entries =
+                entries.values().filter_map(|slot| if let Slot::Ready(entry) = slot { Some(entry) } else { None });
+            let compiled = entries.flat_map(|entry| entry.compiled.lock().unwrap_or_else(|e| e.into_inner()).clone());
+            compiled.map(|compiled| compiled.rematerialization().is_some()).collect()
+        };
+        limited.call(x())?;
+        assert_eq!(is_repeated(), [false]);
+        // A caller who keeps the argument needs its bytes too.
+        let kept = x();
+        limited.call(kept.clone())?;
+        assert_eq!(is_repeated(), [true]);
+        drop(kept);
+        Ok(())
+    }
+}

@@ -1,5 +1,6 @@
 //! Plans: the fastest way to run a function within a number of bytes.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -303,37 +304,62 @@ impl Explanation {
     }
 }
 
-/// How many values a text shows.
-const SHOWN: usize = 20;
+/// How many kinds of values a text shows.
+const SHOWN: usize = 8;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation { plan, memory } = self;
         let peak = readable_bytes(plan.peak());
+        let shown = if f.alternate() { usize::MAX } else { SHOWN };
         match &plan.chosen {
             None => writeln!(f, "a call needs {peak}; nothing is computed several times")?,
             Some(chosen) => {
-                let free = readable_bytes(plan.program.peak);
+                writeln!(f, "a call needs {peak} of {}", readable_bytes(plan.program.peak))?;
                 let [overhead, bound] = [plan.overhead(), plan.bound()].map(|share| 100.0 * share);
-                writeln!(f, "a call needs {peak} of {free}")?;
                 writeln!(
                     f,
-                    "{overhead:.1} % more time by the cost model; any plan in this order takes {bound:.1} % more at least"
+                    "{overhead:.1} % more time by the cost model, and no plan in this order has less than {bound:.1} %"
                 )?;
-                let shown = if f.alternate() { usize::MAX } else { SHOWN };
                 writeln!(f, "computed again:")?;
-                for value in chosen.recomputed.iter().take(shown) {
-                    let share = 100.0 * value.time as f64 / chosen.unlimited_time.max(1) as f64;
-                    let times = if value.times > 1 { format!(", {} times", value.times) } else { String::new() };
-                    writeln!(f, "  {share:.2} % of the time{times}: {}", value.value)?;
+                let share = |time: u64| 100.0 * time as f64 / chosen.unlimited_time.max(1) as f64;
+                let alike = Alike::of(&chosen.recomputed);
+                for Alike { value, count, time } in alike.iter().take(shown) {
+                    writeln!(f, "  {:5.2} %  {count:3} x {value}", share(*time))?;
                 }
-                if let Some(rest) = chosen.recomputed.len().checked_sub(shown).filter(|&rest| rest > 0) {
-                    let time: u64 = chosen.recomputed.iter().skip(shown).map(|value| value.time).sum();
-                    let share = 100.0 * time as f64 / chosen.unlimited_time.max(1) as f64;
-                    writeln!(f, "  and {rest} more, {share:.2} % of the time")?;
+                let rest: &[Alike] = alike.get(shown..).unwrap_or_default();
+                if !rest.is_empty() {
+                    let (count, time) = rest.iter().fold((0, 0), |(n, t), alike| (n + alike.count, t + alike.time));
+                    writeln!(f, "  {:5.2} %  {count:3} others", share(time))?;
                 }
             }
         }
         if f.alternate() { write!(f, "{memory:#}") } else { write!(f, "{memory}") }
+    }
+}
+
+/// Values of one line of the user's program, such as those of all layers: how often they are computed again, and for what time.
+struct Alike {
+    value: String,
+    count: usize,
+    time: u64,
+}
+
+impl Alike {
+    /// Those that take the most time first.
+    fn of(recomputed: &[RecomputedValue]) -> Vec<Alike> {
+        let mut alike: Vec<Alike> = Vec::new();
+        for RecomputedValue { value, times, time } in recomputed {
+            let value = value.to_string();
+            match alike.iter_mut().find(|alike| alike.value == value) {
+                Some(found) => {
+                    found.count += times;
+                    found.time += time;
+                }
+                None => alike.push(Alike { value, count: *times, time: *time }),
+            }
+        }
+        alike.sort_by_key(|alike| Reverse(alike.time));
+        alike
     }
 }
