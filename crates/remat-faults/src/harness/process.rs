@@ -46,7 +46,7 @@ pub(crate) enum Ending {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// After it had taken all of its time and was told to end, by SIGINT.
+    /// After it had taken all of its time and was told to end, by SIGTERM, which no shell makes its background jobs ignore.
     Told,
     /// Killed, since it did not end when it was told to.
     Deaf,
@@ -166,7 +166,8 @@ impl Watch {
         let (group, (done, ended)) = (Pid::from_raw(child.id().cast_signed()), channel());
         let thread = thread::spawn(move || {
             let mut ending = None;
-            for (time, signal, then) in [(time, Signal::SIGINT, Ending::Told), (GRACE, Signal::SIGKILL, Ending::Deaf)] {
+            for (time, signal, then) in [(time, Signal::SIGTERM, Ending::Told), (GRACE, Signal::SIGKILL, Ending::Deaf)]
+            {
                 if ended.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
