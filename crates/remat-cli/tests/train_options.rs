@@ -94,6 +94,28 @@ fn resident(folder: &Path, args: &str) -> usize {
     peak
 }
 
+/// Values are computed again until a step fits, and the run stays below the limit with the process itself, in which the plan is made.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_step_that_does_not_fit_computes_values_again() {
+    let at = folder();
+    let flags = "train --layers 6 --width 32 --heads 2 --context 200 --batch 64 --policy none --steps 1 --sample 0 --eval-every 0";
+    let free = stdout(remat(at.path(), &format!("{flags} --save free")));
+    // The most that the process had in memory.
+    let resident = |output: &str| -> usize {
+        let line = output.lines().find(|line| line.starts_with("step 1/1 ")).unwrap();
+        let before = line.split(" MiB").next().unwrap().split_whitespace().last().unwrap();
+        before.parse::<f64>().unwrap() as usize
+    };
+    let limit = resident(&free) - 16;
+    let output = stdout(remat(at.path(), &format!("{flags} --save run --memory-limit {limit}MiB")));
+    let line = output.lines().find(|line| line.starts_with("to stay within the memory limit, ")).unwrap();
+    assert!(line.contains(" MiB instead of 1") && line.ends_with(" % more time by the cost model"), "{line}");
+    let losses = |output: &str| numbers(output, "held-out loss after training: ");
+    assert_eq!(losses(&output), losses(&free));
+    assert!(resident(&output) <= limit, "{output}");
+}
+
 /// A limit in bytes for what is planned to need this many MiB: the programs, their compilation and the process itself differ by a little from run to run.
 #[cfg(target_os = "linux")]
 fn limit(planned: f64) -> usize {

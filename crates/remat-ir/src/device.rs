@@ -18,7 +18,7 @@ pub struct CompileOptions {
     /// no more; compiling succeeds either way, and the caller compares [`Executable::peak_of`] with the limit. Other engines ignore it.
     pub memory_limit: Option<usize>,
     /// The steps to run, as this engine chose them for the same program and callers ([`Executable::rematerialization`],
-    /// [`Device::pareto`]). Other engines ignore it.
+    /// [`Device::pareto`]). Without such steps, or with those of another program, the engine looks for some. Other engines ignore it.
     pub schedule: Option<Arc<StepSchedule>>,
 }
 

@@ -110,7 +110,8 @@ impl<'a> Programs<'a> {
             Ok(!is_stopped)
         };
         let ahead = batches.ahead(first)?;
-        let state = step::fit(state, config.steps, step, &self.options, |_| ahead.next(), each)?;
+        let options = JitOptions { plan: planned.and_then(|planned| planned.step.clone()), ..self.options.clone() };
+        let state = step::fit(state, config.steps, step, &options, |_| ahead.next(), each)?;
         progress.finish();
         if folder.saved() != Some(state.step) {
             folder.save(&state)?;

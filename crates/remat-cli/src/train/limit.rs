@@ -39,14 +39,46 @@ impl Limit {
         self.beside.saturating_add(bytes) <= self.bytes
     }
 
-    /// Fails unless a run fits, and then prints the changes with which it would fit.
+    /// The plan of a run that does not fit in which values of a step are computed again, if it fits then; a line says so.
     ///
     /// # Errors
-    /// By how much it does not fit, and the cheapest change with which it does.
-    pub(super) fn check(&self, plan: &Plan, of: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
-        if self.fits(plan.total()) {
-            return Ok(());
-        }
+    /// As [`Plan::of`]; if the output cannot be written.
+    pub(super) fn rematerialized(
+        &self,
+        plan: &Plan,
+        of: &Subject<'_>,
+        out: &mut impl std::io::Write,
+    ) -> Result<Option<(Plan, remat::Plan)>> {
+        let mut beside = self.beside;
+        let (planned, step) = loop {
+            let Some((planned, step)) = Plan::within(of, self.bytes.saturating_sub(beside))? else { return Ok(None) };
+            // The process has grown by what it takes to make a plan, the first one more than the others.
+            let now = Limit::of(of.config).map_or(beside, |limit| limit.beside);
+            let before = std::mem::replace(&mut beside, now);
+            if beside.saturating_add(planned.total()) <= self.bytes {
+                break (planned, step);
+            }
+            if beside <= before {
+                return Ok(None);
+            }
+        };
+        writeln!(
+            out,
+            "to stay within {}, {}, a step computes values again: it takes {} instead of {}, for {:.1} % more time by the cost model",
+            self.name,
+            readable_bytes(self.bytes),
+            readable_bytes(planned.step),
+            readable_bytes(plan.step),
+            100.0 * step.overhead()
+        )?;
+        Ok(Some((planned, step)))
+    }
+
+    /// Prints the changes with which a run would fit that does not.
+    ///
+    /// # Errors
+    /// Always: by how much it does not fit, and the cheapest change with which it does.
+    pub(super) fn refuse(&self, plan: &Plan, of: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
         let changes = changes(plan, of)?;
         writeln!(out, "changes that make it fit, or come closer:\n\n{}\n", self.table(&changes))?;
         let needs = self.beside.saturating_add(plan.total());

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use anyhow::Result;
 use remat::ir::{LiveKind, LiveValue};
 use remat::memory::Part;
-use remat::report::readable_bytes;
+use remat::report::{MemoryReport, readable_bytes};
 use remat::stages::Lowered;
 use remat::tree::leaves;
-use remat::{Cpu, DType, JitOptions, Tensor, Tree, eval_shape, jit_with, random};
+use remat::{Cpu, DType, ErrorKind, JitOptions, Tensor, Tree, eval_shape, jit_with, random};
 
 use super::evaluate::HeldOut;
 use super::step::{Arguments, GRADIENT, Step};
@@ -61,17 +61,24 @@ impl<'a> Subject<'a> {
         shapes(self.config, self.architecture)
     }
 
-    /// The program of a step, and the numbers of leaves of the model and of the other state.
+    /// The arguments of a step, abstract.
+    ///
+    /// # Errors
+    /// If the model or the optimizer has an error.
+    fn arguments(&self, step: &Step) -> Result<Arguments> {
+        let model = self.model()?;
+        let (state, scale) = eval_shape(|model: &Model| step.init(model))(&model)?;
+        Ok((model, state, scale, batch(self.config.sequences(self.context)?, self.context)))
+    }
+
+    /// The program of a step.
     ///
     /// # Errors
     /// If the step has an error, such as a policy with a name that no value has.
-    fn lowered(&self) -> Result<(Lowered, [usize; 2])> {
-        let (config, step, model) = (self.config, Step::of(self.config)?, self.model()?);
-        let (state, scale) = eval_shape(|model: &Model| step.init(model))(&model)?;
-        let counts = [leaves(&model).len(), leaves(&state).len() + leaves(&scale).len()];
-        let batch = batch(config.sequences(self.context)?, self.context);
+    fn lowered(&self) -> Result<Lowered> {
+        let step = Step::of(self.config)?;
         let program = jit_with(&options(), |arguments: &Arguments| step.run(arguments));
-        Ok((program.lower(&(model, state, scale, batch))?, counts))
+        Ok(program.lower(&self.arguments(&step)?)?)
     }
 }
 
@@ -99,7 +106,7 @@ pub(super) struct Plan {
 /// # Errors
 /// As [`Plan::of`].
 pub(super) fn peak(of: &Subject<'_>) -> Result<usize> {
-    Ok(of.lowered()?.0.compile()?.memory_report().stats.donated_peak)
+    Ok(of.lowered()?.compile()?.memory_report().stats.donated_peak)
 }
 
 impl Plan {
@@ -108,9 +115,33 @@ impl Plan {
     /// # Errors
     /// If the step has an error, such as heads that do not divide the width, or a policy with a name that no value has.
     pub(super) fn of(of: &Subject<'_>) -> Result<Plan> {
-        let (config, step, model) = (of.config, Step::of(of.config)?, of.model()?);
-        let (lowered, counts) = of.lowered()?;
-        let report = lowered.compile()?.memory_report();
+        let lowered = of.lowered()?;
+        Plan::new(of, &lowered, &lowered.compile()?.memory_report())
+    }
+
+    /// The plan of a configuration in which values of a step are computed again until it takes at most this many bytes, and the plan of the
+    /// step. `None` if no way is found.
+    ///
+    /// # Errors
+    /// As [`Plan::of`].
+    pub(super) fn within(of: &Subject<'_>, bytes: usize) -> Result<Option<(Plan, remat::Plan)>> {
+        let step = Step::of(of.config)?;
+        let program = jit_with(&options(), |arguments: &Arguments| step.run(arguments));
+        match program.plan(of.arguments(&step)?)?.for_bytes(bytes) {
+            Ok(planned) => {
+                let report = planned.compile()?.memory_report();
+                Ok(Some((Plan::new(of, &of.lowered()?, &report)?, planned)))
+            }
+            Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The plan of a configuration whose step has this report.
+    fn new(of: &Subject<'_>, lowered: &Lowered, report: &MemoryReport) -> Result<Plan> {
+        let (config, step) = (of.config, Step::of(of.config)?);
+        let (model, state, scale, _) = of.arguments(&step)?;
+        let counts = [leaves(&model).len(), leaves(&state).len() + leaves(&scale).len()];
         let captured = lowered.jaxpr().ins.len() - counts[0] - counts[1] - 2;
         let mut parts: Vec<(Part, usize)> = Part::ALL.map(|part| (part, 0)).into();
         let mut add = |part: Part, bytes: usize| {
@@ -123,7 +154,6 @@ impl Plan {
         let listed: usize = report.donated.iter().map(|value| value.bytes).sum();
         add(Part::Overhead, peak.saturating_sub(listed));
         // Evaluation and samples include the model; the state of the optimizer comes on top.
-        let (state, scale) = eval_shape(|model: &Model| step.init(model))(&model)?;
         let state = bytes(&state)? + bytes(&scale)?;
         let rows = batch(config.batch, of.context);
         let evaluation = HeldOut::new(&options(), &step, Vec::new()).peak(&model, &rows)?;
@@ -136,7 +166,7 @@ impl Plan {
             saving: report.stats.peak.max(bytes(&model)? + state + evaluation.max(sampling)),
             evaluation,
             sampling,
-            timeline: report.timeline,
+            timeline: report.timeline.clone(),
             flops: lowered.cost().flops,
         })
     }
@@ -164,7 +194,7 @@ impl Plan {
         if of.config.policy == plain.policy {
             return Ok(self.flops);
         }
-        Ok(of.with(&plain).lowered()?.0.cost().flops)
+        Ok(of.with(&plain).lowered()?.cost().flops)
     }
 
     /// The non-empty parts of the peak, by name.

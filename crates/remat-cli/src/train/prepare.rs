@@ -31,6 +31,8 @@ pub(super) struct Planned {
     saves_in_background: bool,
     /// The useful flops of a step.
     pub(super) useful_flops: u64,
+    /// How a step runs, if it computes values again to fit.
+    pub(super) step: Option<remat::Plan>,
 }
 
 /// A run before its first step.
@@ -180,14 +182,22 @@ impl<'a> Job<'a> {
             return Ok(None);
         }
         let of = Subject::new(&self.config, &self.architecture, self.tokenizer.vocabulary())?;
-        let plan = Plan::of(&of)?;
+        let (mut plan, mut step) = (Plan::of(&of)?, None);
         writeln!(out, "{}", plan.describe())?;
         let mut saves_in_background = true;
-        if let Some(limit) = Limit::of(&self.config) {
-            limit.check(&plan, &of, out)?;
+        if let Some(mut limit) = Limit::of(&self.config) {
+            if !limit.fits(plan.total()) {
+                match limit.rematerialized(&plan, &of, out)? {
+                    Some((planned, of_step)) => {
+                        (plan, step) = (planned, Some(of_step));
+                        limit = Limit::of(&self.config).unwrap_or(limit);
+                    }
+                    None => limit.refuse(&plan, &of, out)?,
+                }
+            }
             saves_in_background = limit.fits(plan.saving);
         }
-        Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&of)?, plan }))
+        Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&of)?, plan, step }))
     }
 
     /// The initial state of training.

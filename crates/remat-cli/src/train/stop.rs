@@ -32,3 +32,10 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+impl Drop for Stop {
+    /// Once the steps are done, nobody asks whether to stop: the first signal ends the process.
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

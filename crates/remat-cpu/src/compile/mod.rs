@@ -155,13 +155,12 @@ fn plan_with<R>(
     let controls = Controls::default();
     plan_steps(jaxpr, &steps, caller, threads, &controls, |planned, programs| {
         let Some(limit) = limit.filter(|limit| !limit.fits(&programs)) else { return use_plan(planned, programs) };
-        let plans = Plans::new(jaxpr, &limit.caller, threads, &controls)?;
-        let repeated = match &limit.schedule {
-            Some(schedule) => Some(plans.scheduled(schedule)?),
-            None => plans.within(limit.bytes)?,
-        };
+        let unlimited = (limit.caller.peak(&programs), planned.time());
+        let plans = Plans { jaxpr, caller: &limit.caller, threads, controls: &controls, unlimited };
+        let scheduled = limit.schedule.as_ref().map(|schedule| plans.scheduled(schedule, limit.bytes)).transpose()?;
+        let repeated = scheduled.flatten().map_or_else(|| plans.within(limit.bytes), |repeated| Ok(Some(repeated)))?;
         let Some(repeated) = repeated else { return use_plan(planned, programs) };
-        let rematerialization = plans.rematerialization(&repeated).map(Arc::new);
+        let rematerialization = Some(Arc::new(plans.rematerialization(&repeated)));
         plan_steps(jaxpr, &repeated.steps, caller, threads, &controls, |planned, programs| {
             use_plan(planned, Programs { rematerialization, ..programs })
         })
@@ -306,5 +305,10 @@ pub(crate) fn pareto(
     threads: &Threads,
     points: usize,
 ) -> Result<Vec<Rematerialization>> {
-    Plans::new(jaxpr, caller, threads, &Controls::default())?.pareto(points)
+    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
+    let controls = Controls::default();
+    plan_steps(jaxpr, &steps, Caller::User, threads, &controls, |planned, programs| {
+        let unlimited = (caller.peak(&programs), planned.time());
+        Plans { jaxpr, caller, threads, controls: &controls, unlimited }.pareto(points)
+    })
 }

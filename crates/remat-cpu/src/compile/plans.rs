@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use remat_ir::{Error, ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
+use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_plan::{
@@ -16,7 +16,6 @@ use remat_plan::{
 use super::kernels::{Controls, Kernels};
 use super::limit::Donated;
 use super::{Caller, Ordered, Planned, plan_steps, report};
-use crate::peak::Programs;
 use crate::steps::{Part, Steps};
 
 /// How many plans are made for one limit, at most.
@@ -33,13 +32,16 @@ const NEAR: (u64, u64) = (21, 20);
 
 /// A program of which plans are made.
 pub(super) struct Plans<'a> {
-    jaxpr: &'a Jaxpr,
-    caller: &'a Donated,
-    threads: &'a Threads,
-    controls: &'a Controls,
-    /// The steps in forms that differ in what they store and compute again on their own. A program without a limit has the first.
-    forms: Vec<Form>,
+    pub(super) jaxpr: &'a Jaxpr,
+    pub(super) caller: &'a Donated,
+    pub(super) threads: &'a Threads,
+    pub(super) controls: &'a Controls,
+    /// The bytes that a call needs, and its time, without a limit.
+    pub(super) unlimited: (usize, u64),
 }
+
+/// The forms of the steps, which differ in what they store and compute again on their own.
+const FORMS: [fn(Jaxpr) -> Result<Steps>; 2] = [Steps::of, Steps::storing];
 
 /// The steps of a program, of which some may run again.
 struct Form {
@@ -54,42 +56,32 @@ struct Form {
     /// arena needs the same bytes whatever the plan.
     arena: usize,
     peak: usize,
-    /// The time if no step runs again.
-    time: u64,
 }
 
 /// Steps in which some run again.
 pub(super) struct Repeated {
     plan: Rematerialized,
     pub(super) steps: Steps,
-    /// The number of the form.
-    form: u32,
+    form: Rc<Form>,
     /// The bytes that a call needs.
     peak: usize,
     /// The time of a run, in picoseconds by the cost model.
     time: u64,
 }
 
-impl<'a> Plans<'a> {
+impl Plans<'_> {
+    /// All forms of the steps.
+    ///
     /// # Errors
     /// If an operation cannot be run.
-    pub(super) fn new(
-        jaxpr: &'a Jaxpr,
-        caller: &'a Donated,
-        threads: &'a Threads,
-        controls: &'a Controls,
-    ) -> Result<Plans<'a>> {
-        let mut plans = Plans { jaxpr, caller, threads, controls, forms: Vec::new() };
-        for (number, lower) in [Steps::of, Steps::storing].into_iter().enumerate() {
-            let form = plans.form(number as u32, lower(pipeline::run(pipeline::CPU, jaxpr)?)?)?;
-            plans.forms.push(form);
-        }
-        Ok(plans)
+    fn forms(&self) -> Result<Vec<Rc<Form>>> {
+        (0..FORMS.len() as u32).filter_map(|number| self.form(number).transpose()).collect()
     }
 
-    fn form(&self, number: u32, steps: Steps) -> Result<Form> {
-        let measure = |planned: &Planned<'_>, programs: Programs| Ok((self.caller.peak(&programs), planned.time()));
-        let (_, time) = plan_steps(self.jaxpr, &steps, Caller::User, self.threads, self.controls, measure)?;
+    /// A form of the steps, if there is one of this number.
+    fn form(&self, number: u32) -> Result<Option<Rc<Form>>> {
+        let Some(lower) = FORMS.get(number as usize) else { return Ok(None) };
+        let steps = lower(pipeline::run(pipeline::CPU, self.jaxpr)?)?;
         let planned = Planned::new(&steps, Caller::User, self.threads, self.controls)?;
         let programs = planned.programs(self.jaxpr)?;
         let is_donated = |argument| self.caller.contains(argument);
@@ -100,7 +92,7 @@ impl<'a> Plans<'a> {
             graph = donating;
         }
         let (arena, peak) = (ordered.plan.arena, self.caller.peak(&programs));
-        Ok(Form { number, parts, order, graph, arena, peak, time, steps })
+        Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, steps })))
     }
 
     /// The parts of steps in an order, the same order of the parts, and their graph. Copies of results are no steps of the program and no
@@ -133,8 +125,8 @@ impl<'a> Plans<'a> {
     /// If a plan is wrong, which is a defect.
     pub(super) fn within(&self, limit: usize) -> Result<Option<Rc<Repeated>>> {
         // A first plan of each form tells which ones to go on with.
-        let mut first = Vec::new();
-        for form in &self.forms {
+        let (forms, mut first) = (self.forms()?, Vec::new());
+        for form in &forms {
             let plan = rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK);
             first.extend(self.found(form, plan)?.map(|repeated| (form, repeated)));
         }
@@ -153,7 +145,7 @@ impl<'a> Plans<'a> {
         }
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         let mut least = Vec::new();
-        for form in &self.forms {
+        for form in &forms {
             let repeated = self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?)?;
             if repeated.peak <= limit
                 && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
@@ -162,12 +154,11 @@ impl<'a> Plans<'a> {
             }
             least.push(repeated);
         }
-        let unlimited = self.forms.first().map_or(0, |form| form.peak);
-        Ok(least.into_iter().min_by_key(|repeated| repeated.peak).filter(|least| least.peak < unlimited))
+        Ok(least.into_iter().min_by_key(|repeated| repeated.peak).filter(|least| least.peak < self.unlimited.0))
     }
 
     /// The fastest steps of a form that are found for a limit, after those of a first plan.
-    fn fastest(&self, form: &Form, limit: usize, first: Rc<Repeated>) -> Result<Option<Rc<Repeated>>> {
+    fn fastest(&self, form: &Rc<Form>, limit: usize, first: Rc<Repeated>) -> Result<Option<Rc<Repeated>>> {
         let (mut last, mut best): (_, Option<Rc<Repeated>>) = (first, None);
         let mut goal = form.goal(limit);
         for n in 0..PLANS {
@@ -197,9 +188,9 @@ impl<'a> Plans<'a> {
     /// # Errors
     /// As [`Plans::within`].
     pub(super) fn pareto(&self, points: usize) -> Result<Vec<Rematerialization>> {
-        let Some(first) = self.forms.first() else { return Ok(Vec::new()) };
-        let mut found: Vec<Rc<Repeated>> = Vec::new();
-        for form in &self.forms {
+        let (forms, mut found): (_, Vec<Rc<Repeated>>) = (self.forms()?, Vec::new());
+        let Some(first) = forms.first() else { return Ok(Vec::new()) };
+        for form in &forms {
             let mut last: Option<Rc<Repeated>> = None;
             for point in (1..=points).rev() {
                 let limit = first.peak - first.arena + first.arena / points * point;
@@ -213,7 +204,7 @@ impl<'a> Plans<'a> {
                 last = Some(repeated);
             }
         }
-        found.retain(|repeated| repeated.peak < first.peak);
+        found.retain(|repeated| repeated.peak < self.unlimited.0);
         found.sort_by_key(|repeated| (repeated.peak, repeated.time));
         let mut curve: Vec<Rc<Repeated>> = Vec::new();
         for repeated in found {
@@ -221,28 +212,25 @@ impl<'a> Plans<'a> {
                 curve.push(repeated);
             }
         }
-        Ok(curve.iter().filter_map(|repeated| self.rematerialization(repeated)).collect())
+        Ok(curve.iter().map(|repeated| self.rematerialization(repeated)).collect())
     }
 
-    /// The steps of a schedule that an earlier search found.
+    /// The steps of a schedule that an earlier search found. `None` if it is that of another program or number of threads, or needs more than
+    /// the limit.
     ///
     /// # Errors
-    /// If it is the schedule of another program.
-    pub(super) fn scheduled(&self, schedule: &StepSchedule) -> Result<Rc<Repeated>> {
-        let other = |reason: &str| {
-            let message = format!("the schedule is that of another program, number of threads or version: {reason}");
-            Error::new(ErrorKind::Argument, "compile", message)
-        };
-        let form = self.forms.get(schedule.form as usize).ok_or_else(|| other("there is no such form of the steps"))?;
+    /// If a plan is wrong, which is a defect.
+    pub(super) fn scheduled(&self, schedule: &StepSchedule, limit: usize) -> Result<Option<Rc<Repeated>>> {
+        let Some(form) = self.form(schedule.form)? else { return Ok(None) };
         let runs: Vec<StepId> = schedule.runs.iter().map(|&run| StepId::new(run as usize)).collect();
-        let plan = replayed(&form.graph, &form.order, Schedule { runs }).map_err(|error| other(error.message()))?;
-        self.repeated(form, plan)
+        let Ok(plan) = replayed(&form.graph, &form.order, Schedule { runs }) else { return Ok(None) };
+        let repeated = self.repeated(&form, plan)?;
+        Ok(Some(repeated).filter(|repeated| repeated.peak <= limit))
     }
 
     /// What was decided for steps of this program.
-    pub(super) fn rematerialization(&self, repeated: &Repeated) -> Option<Rematerialization> {
-        let (form, first) = (self.forms.get(repeated.form as usize)?, self.forms.first()?);
-        let runs = &repeated.plan.schedule.runs;
+    pub(super) fn rematerialization(&self, repeated: &Repeated) -> Rematerialization {
+        let (form, runs) = (&repeated.form, &repeated.plan.schedule.runs);
         let mut times: Vec<usize> = vec![0; form.graph.steps.len()];
         runs.iter().for_each(|run| times[run.index()] += 1);
         let again = form.parts.iter().enumerate().filter(|&(part, _)| times[part] > 1);
@@ -252,19 +240,19 @@ impl<'a> Plans<'a> {
         });
         let mut recomputed: Vec<_> = recomputed.flatten().collect();
         recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
-        Some(Rematerialization {
+        Rematerialization {
             schedule: StepSchedule { form: form.number, runs: runs.iter().map(|run| run.index() as u32).collect() }
                 .into(),
             peak: repeated.peak,
             time: repeated.time,
-            unlimited_time: first.time,
+            unlimited_time: self.unlimited.1,
             bound: repeated.plan.bound.saturating_sub(repeated.plan.once),
             recomputed,
-        })
+        }
     }
 
     /// The steps of a plan, if one was found.
-    fn found(&self, form: &Form, plan: Result<Rematerialized>) -> Result<Option<Rc<Repeated>>> {
+    fn found(&self, form: &Rc<Form>, plan: Result<Rematerialized>) -> Result<Option<Rc<Repeated>>> {
         match plan {
             Ok(plan) => self.repeated(form, plan).map(Some),
             Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
@@ -273,13 +261,13 @@ impl<'a> Plans<'a> {
     }
 
     /// The steps of a plan.
-    fn repeated(&self, form: &Form, plan: Rematerialized) -> Result<Rc<Repeated>> {
+    fn repeated(&self, form: &Rc<Form>, plan: Rematerialized) -> Result<Rc<Repeated>> {
         let Schedule { runs } = &plan.schedule;
         let parts: Vec<Part> = runs.iter().filter_map(|step| form.parts.get(step.index())).cloned().collect();
         let steps = form.steps.repeated(&parts)?;
         let measure = |planned: &Planned<'_>, programs| Ok((self.caller.peak(&programs), planned.time()));
         let (peak, time) = plan_steps(self.jaxpr, &steps, Caller::User, self.threads, self.controls, measure)?;
-        Ok(Rc::new(Repeated { plan, steps, form: form.number, peak, time }))
+        Ok(Rc::new(Repeated { plan, steps, form: form.clone(), peak, time }))
     }
 }
 

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 /// The time that a command has, unless it is given another. Machines may be slow and busy: what is awaited here takes seconds at most.
 const TIME: Duration = Duration::from_secs(60);
 
-/// The time in which a command has to end after SIGINT.
+/// The time in which a command has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The bytes of address space that a command may take. A small training run takes less than a tenth of it, most of it for stacks of threads.

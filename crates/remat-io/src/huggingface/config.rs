@@ -75,6 +75,19 @@ impl Fields {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
+    /// The small number that is added to a variance, or the default of `transformers` if it is missing.
+    ///
+    /// # Errors
+    /// If it has another type, is negative, or does not fit into f32.
+    pub(super) fn epsilon(&self, name: &str, default: f64) -> Result<f64> {
+        let epsilon = self.or(name, default)?;
+        if (0.0..=f64::from(f32::MAX)).contains(&epsilon) {
+            return Ok(epsilon);
+        }
+        Err(self
+            .wrong(&format!("has a field `{name}` that cannot be used: {epsilon} is not a number of f32 from 0 on")))
+    }
+
     /// A size, up to the largest that any model of its kind has, since memory is reserved by it; the default of `transformers` if it is
     /// missing.
     ///

@@ -65,7 +65,7 @@ impl Model for Gpt2 {
             n_layer: fields.size("n_layer", default.n_layer, LAYERS)?,
             n_head,
             n_inner: fields.optional_size("n_inner", WIDE)?,
-            layer_norm_epsilon: fields.or("layer_norm_epsilon", default.layer_norm_epsilon)?,
+            layer_norm_epsilon: fields.epsilon("layer_norm_epsilon", default.layer_norm_epsilon)?,
             initializer_range: fields.or("initializer_range", default.initializer_range)?,
             tie_word_embeddings: fields.or("tie_word_embeddings", default.tie_word_embeddings)?,
             bos_token_id: fields.or_null("bos_token_id", default.bos_token_id)?,

@@ -79,7 +79,7 @@ impl Model for Llama {
             num_key_value_heads,
             head_dim,
             max_position_embeddings,
-            rms_norm_eps: fields.or("rms_norm_eps", default.rms_norm_eps)?,
+            rms_norm_eps: fields.epsilon("rms_norm_eps", default.rms_norm_eps)?,
             rope_theta: inner.map_or_else(|| fields.or("rope_theta", default.rope_theta), Ok)?,
             rope_scaling,
             tie_word_embeddings: fields.or("tie_word_embeddings", default.tie_word_embeddings)?,

@@ -186,11 +186,6 @@ impl Device {
         })
     }
 
-    /// Whether it has the same engine, with the same threads.
-    pub(crate) fn is_same(&self, other: &Device) -> bool {
-        Arc::ptr_eq(&self.engine, &other.engine)
-    }
-
     /// Whether it is [`Device::cpu`].
     pub(crate) fn is_native(&self) -> bool {
         self.is_native
