@@ -13,3 +13,15 @@ define_index_type! {
     pub struct BufferId = u32;
     DISPLAY_FORMAT = "b{}";
 }
+
+define_index_type! {
+    /// An equation of a region's forward pass.
+    pub struct EquationId = u32;
+    DISPLAY_FORMAT = "eqn{}";
+}
+
+define_index_type! {
+    /// A result of an equation of a region's forward pass.
+    pub struct ValueId = u32;
+    DISPLAY_FORMAT = "v{}";
+}

@@ -12,7 +12,8 @@
 //! 6. `repeat`: schedules in which steps run again, and their judge
 //! 7. `chain`: which blocks of a chain keep what their backward pass reads, and which run again
 //! 8. `bound`, `search`: what to compute again within a limit, and how far from the best it can be
-//! 9. `examples`: graphs of training steps and random graphs, for tests and benchmarks
+//! 9. `saved`: which values of a checkpointed region to keep within a budget
+//! 10. `examples`: graphs of training steps and random graphs, for tests and benchmarks
 
 mod align;
 mod bound;
@@ -26,13 +27,14 @@ mod memory;
 mod outputs;
 mod random;
 mod repeat;
+pub mod saved;
 mod schedule;
 mod search;
 
 pub use align::{ALIGNMENT, aligned};
 pub use bound::bound;
 pub use graph::{BufferKind, BufferNode, Graph, StepNode};
-pub use ids::{BufferId, StepId};
+pub use ids::{BufferId, EquationId, StepId, ValueId};
 pub use liveness::InPlace;
 pub use memory::{Live, Location, MemoryPlan, plan_memory};
 pub use repeat::{Expanded, Judgement, Schedule};
