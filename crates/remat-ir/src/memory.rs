@@ -262,6 +262,9 @@ pub fn readable_bytes(n: usize) -> String {
     format!("{value:.2} {unit}")
 }
 
+/// The units of sizes, and the exponents of 2 that they stand for.
+const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+
 /// Parses a number of bytes: an integer, or a number followed by a binary unit.
 ///
 /// ```
@@ -271,14 +274,23 @@ pub fn readable_bytes(n: usize) -> String {
 /// ```
 pub fn parse_bytes(text: &str) -> Option<usize> {
     let text = text.trim();
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-    let Some((number, shift)) = units.iter().find_map(|&(unit, shift)| Some((text.strip_suffix(unit)?, shift))) else {
+    let Some((number, shift)) = UNITS.iter().find_map(|&(unit, shift)| Some((text.strip_suffix(unit)?, shift))) else {
         return text.parse().ok();
     };
     let number = number.trim_end();
     // `f64` would also read `inf`, `1e3` and `-1`.
     let bytes = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
     number.bytes().all(|b| b.is_ascii_digit() || b == b'.').then_some(bytes as usize)
+}
+
+/// A number of bytes as [`parse_bytes`] reads it: in the largest unit of which it is a multiple.
+pub(crate) fn plain_bytes(n: usize) -> String {
+    // Larger numbers of a unit would be rounded where they are read.
+    let fits = |&(_, shift): &(&str, u32)| n > 0 && n.trailing_zeros() >= shift && n >> shift < 1 << 50;
+    match UNITS.iter().rev().find(|unit| fits(unit)) {
+        Some((unit, shift)) => format!("{}{unit}", n >> shift),
+        None => n.to_string(),
+    }
 }
 
 /// The exact number, in addition to the readable one, where they differ.
@@ -290,6 +302,16 @@ fn exact_bytes(n: usize) -> String {
 mod tests {
     use super::*;
     use crate::DType;
+
+    #[test]
+    fn plain_bytes_are_read_as_the_same_number() {
+        let sizes = [0, 1, 1000, 1024, 1536, 64 << 20, 3 << 29, 5 << 40, (1 << 62) + 1024, 1 << 63, usize::MAX];
+        for bytes in sizes {
+            assert_eq!(parse_bytes(&plain_bytes(bytes)), Some(bytes), "{bytes}");
+        }
+        let texts = [64 << 20, 1536, 1000].map(plain_bytes);
+        assert_eq!(texts, ["64MiB", "1536", "1000"]);
+    }
 
     #[test]
     fn bytes_have_a_unit_or_none() {

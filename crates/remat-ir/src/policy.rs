@@ -128,6 +128,8 @@ pub enum Policy {
         /// Where offloaded values go.
         to: MemorySpace,
     },
+    /// Keep at most this many bytes, chosen for the least recomputation: see [`Policy::budget`].
+    Budget(usize),
     /// Keep what any of these keeps; the first that keeps or offloads determines the memory.
     #[doc(alias = "save_from_both_policies")]
     Or(Vec<Policy>),
@@ -169,6 +171,25 @@ impl Policy {
         Policy::SaveAndOffloadNames { saved: set(saved), offloaded: set(offloaded), to: MemorySpace::Host }
     }
 
+    /// At most this many bytes of values that the region computes, chosen for the least recomputation.
+    ///
+    /// What counts is what one execution of the region keeps for its backward pass; its inputs do not count. So inside a loop the budget
+    /// is that of one iteration. Nothing fits [`Policy::budget`]`(0)`, which keeps what [`Policy::Nothing`] keeps, and a budget in which all
+    /// fits keeps what [`Policy::Everything`] keeps.
+    ///
+    /// Other policies decide value by value, and a budget about all values together. So it stands alone: a combination with another policy
+    /// is an error where it is applied.
+    ///
+    /// ```
+    /// use remat_ir::Policy;
+    /// assert_eq!(Policy::budget(3 << 29).to_string(), "Budget(1536MiB)");
+    /// assert_eq!("budget(1.5GiB)".parse::<Policy>()?, Policy::budget(3 << 29));
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    pub fn budget(bytes: usize) -> Policy {
+        Policy::Budget(bytes)
+    }
+
     /// A callable that sees operation, avals and name, and may leave the decision open.
     ///
     /// `name` is printed in programs and identifies the policy: two callables with the same name are considered equal.
@@ -200,7 +221,8 @@ impl Policy {
         Policy::Not(Box::new(self))
     }
 
-    /// The decision about a value, or `None` if this policy leaves it open, which finally means recompute.
+    /// The decision about a value, or `None` if this policy leaves it open, which finally means recompute. A budget leaves every value open,
+    /// since it decides about all values together.
     pub fn decide(&self, candidate: &Candidate<'_>) -> Option<Decision> {
         let keeps = |decision: Option<Decision>| matches!(decision, Some(Decision::Save | Decision::Offload(_)));
         match self {
@@ -253,6 +275,7 @@ impl Policy {
             }
             Policy::First(policies) => policies.iter().find_map(|p| p.decide(candidate)),
             Policy::Custom(custom) => custom.decide.as_ref().and_then(|f| f(candidate)),
+            Policy::Budget(_) => None,
         }
     }
 
@@ -270,6 +293,18 @@ impl Policy {
             Policy::SaveAndOffloadNames { saved, offloaded, .. } => saved.intersection(offloaded).next().cloned(),
             _ => self.parts().iter().find_map(|p| p.contradictory_name()),
         }
+    }
+
+    /// A budget that is part of this policy, and what it is combined with: the other parts, or the whole if there are none. A budget stands
+    /// alone.
+    pub fn combined_budget(&self) -> Option<(&Policy, String)> {
+        let is_budget = |part: &&Policy| matches!(part, Policy::Budget(_));
+        if let Some(budget) = self.parts().iter().find(is_budget) {
+            let others: Vec<String> = self.parts().iter().filter(|p| *p != budget).map(Policy::to_string).collect();
+            let others = if others.is_empty() { self.to_string() } else { others.join(", ") };
+            return Some((budget, others));
+        }
+        self.parts().iter().find_map(Policy::combined_budget)
     }
 
     /// Every name that this policy mentions.
@@ -295,6 +330,7 @@ impl Policy {
             | Policy::AnythingBut(_)
             | Policy::OffloadDotsWithNoBatchDims(_)
             | Policy::SaveAndOffloadNames { .. }
+            | Policy::Budget(_)
             | Policy::Custom(_) => &[],
         }
     }
@@ -340,6 +376,7 @@ impl fmt::Display for Policy {
             Policy::SaveAndOffloadNames { saved, offloaded, to } => {
                 write!(f, "SaveAndOffloadNames(({}), ({}), {})", names(saved), names(offloaded), to.name())
             }
+            Policy::Budget(bytes) => write!(f, "Budget({})", crate::memory::plain_bytes(*bytes)),
             Policy::Or(p) => write!(f, "Or({})", list(p)),
             Policy::And(p) => write!(f, "And({})", list(p)),
             Policy::Not(p) => write!(f, "Not({p})"),

@@ -7,10 +7,6 @@ use remat_plan::StepNode;
 use crate::ids::EqnId;
 use crate::steps::{Step, Steps, Value};
 
-/// A core of a server CPU with 512-bit vectors, and its share of the memory's rate. Times of steps are compared with each other only, so what
-/// matters is the ratio: how many operations pass while a byte is moved.
-const CORE: Machine = Machine { flops: 200e9, bytes: 15e9 };
-
 impl Steps {
     /// Fills in the time of a step, and whether it must not run a second time.
     pub(super) fn price(&self, step: &Step, node: &mut StepNode) {
@@ -39,7 +35,7 @@ impl Steps {
                 (flops.sum(), moved.iter().map(|&var| self.jaxpr.avals[var].bytes() as u64).sum())
             }
         };
-        let seconds = (flops as f64 / CORE.flops).max(bytes as f64 / CORE.bytes);
+        let seconds = (flops as f64 / Machine::CORE.flops).max(bytes as f64 / Machine::CORE.bytes);
         node.cost = (seconds * 1e12) as u64;
         let is_once = |eqn: EqnId| runs_once(&self.eqn(eqn).op);
         node.runs_once = matches!(step, Step::Barrier { .. }) || step.eqns().any(is_once);

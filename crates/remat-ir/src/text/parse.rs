@@ -90,7 +90,7 @@ impl<'t> Parser<'t> {
         self.peek_at(0)
     }
 
-    fn peek_at(&self, ahead: usize) -> &Token<'t> {
+    pub(super) fn peek_at(&self, ahead: usize) -> &Token<'t> {
         self.tokens.get(self.at + ahead).map_or(&Token::End, |(token, _)| token)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::lex::Token;
 use super::parse::Parser;
-use crate::{Error, MemorySpace, Policy, Result, did_you_mean};
+use crate::{Error, MemorySpace, Policy, Result, did_you_mean, parse_bytes};
 
 /// The arguments after the word of a policy.
 #[derive(Clone, Copy)]
@@ -19,13 +19,14 @@ enum Form {
     Names(fn(BTreeSet<Arc<str>>) -> Policy),
     OffloadDots,
     SaveAndOffloadNames,
+    Budget,
     Policies(fn(Vec<Policy>) -> Policy),
     Not,
     Custom,
 }
 
 /// The word, which prints but for the short form of `OffloadNames`, JAX's names (`jax.checkpoint_policies`), and the form of the arguments.
-const POLICIES: [(&str, &[&str], Form); 15] = [
+const POLICIES: [(&str, &[&str], Form); 16] = [
     ("Nothing", &["nothing_saveable"], Form::Plain(|| Policy::Nothing)),
     ("Everything", &["everything_saveable"], Form::Plain(|| Policy::Everything)),
     ("Dots", &["dots_saveable", "checkpoint_dots"], Form::Plain(|| Policy::Dots)),
@@ -40,6 +41,7 @@ const POLICIES: [(&str, &[&str], Form); 15] = [
     ("OffloadDotsWithNoBatchDims", &["offload_dot_with_no_batch_dims"], Form::OffloadDots),
     ("OffloadNames", &[], Form::Names(offload_names)),
     ("SaveAndOffloadNames", &["save_and_offload_only_these_names"], Form::SaveAndOffloadNames),
+    ("Budget", &[], Form::Budget),
     ("Or", &["save_from_both_policies"], Form::Policies(Policy::Or)),
     ("And", &[], Form::Policies(Policy::And)),
     ("First", &[], Form::Policies(Policy::First)),
@@ -57,6 +59,7 @@ const POLICIES: [(&str, &[&str], Form); 15] = [
 /// assert_eq!("dots_with_no_batch_dims_saveable".parse::<Policy>()?, Policy::DotsWithNoBatchDims);
 /// assert_eq!("names(attn)".parse::<Policy>()?, Policy::names(["attn"]));
 /// assert_eq!("offload_names(attn)".parse::<Policy>()?, "SaveAndOffloadNames((), (attn), host)".parse()?);
+/// assert_eq!("budget(64MiB)".parse::<Policy>()?, Policy::budget(64 << 20));
 /// assert_eq!("Custom(mine)".parse::<Policy>()?, Policy::custom_named("mine"));
 /// let error = "dost".parse::<Policy>().unwrap_err();
 /// assert_eq!(error.message(), "line 1, column 1: unknown policy `dost`; did you mean `Dots`?");
@@ -143,6 +146,11 @@ fn with_arguments(p: &mut Parser<'_>, form: Form) -> Result<Policy> {
             p.mark(')')?;
             Policy::SaveAndOffloadNames { saved, offloaded, to }
         }
+        Form::Budget => {
+            let bytes = bytes(p)?;
+            p.mark(')')?;
+            Policy::Budget(bytes)
+        }
         Form::Policies(make) => make(p.until(')', policy)?),
         Form::Not => {
             let inner = policy(p)?;
@@ -155,6 +163,22 @@ fn with_arguments(p: &mut Parser<'_>, form: Form) -> Result<Policy> {
             Policy::custom_named(name)
         }
     })
+}
+
+/// A size such as `500000`, `64MiB` or `1.5 GiB`.
+fn bytes(p: &mut Parser<'_>) -> Result<usize> {
+    let expected = |p: &Parser<'_>| p.expected("a number of bytes such as 500000, 64MiB or 1.5GiB");
+    let Token::Number(number) = *p.peek() else { return Err(expected(p)) };
+    let spaced = match p.peek_at(1) {
+        Token::Word(unit) => Some(format!("{number}{unit}")),
+        _ => None,
+    };
+    let bytes = parse_bytes(spaced.as_deref().unwrap_or(number)).ok_or_else(|| expected(p))?;
+    p.advance();
+    if spaced.is_some() {
+        p.advance();
+    }
+    Ok(bytes)
 }
 
 fn names(p: &mut Parser<'_>) -> Result<BTreeSet<Arc<str>>> {

@@ -105,8 +105,8 @@ fn bad_policies() {
     assert_eq!(
         error("magic_word"),
         "parse: line 1, column 1: unknown policy `magic_word`; the policies are Nothing, Everything, Dots, \
-         DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, OffloadDotsWithNoBatchDims, OffloadNames, SaveAndOffloadNames, Or, \
-         And, First, Not, Custom"
+         DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, OffloadDotsWithNoBatchDims, OffloadNames, SaveAndOffloadNames, \
+         Budget, Or, And, First, Not, Custom"
     );
     assert_eq!(error("names"), "parse: line 1, column 6: expected `(`, found the end");
     let none = "`none` is not a policy: without a policy there is no checkpoint; `Nothing` saves nothing";
@@ -116,6 +116,19 @@ fn bad_policies() {
     assert_eq!(error("Names(a b)"), "parse: line 1, column 9: expected `,` or `)`, found `b`");
     assert_eq!(error("Or(Dots, 3)"), "parse: line 1, column 10: expected a policy, found `3`");
     assert_eq!(error("Not(Dots, Dots)"), "parse: line 1, column 9: expected `)`, found `,`");
+    let size = "expected a number of bytes such as 500000, 64MiB or 1.5GiB";
+    for (text, column, found) in [
+        ("budget(-1)", 8, "`-1`"),
+        ("budget(x)", 8, "`x`"),
+        ("budget()", 8, "`)`"),
+        ("budget(1.5)", 8, "`1.5`"),
+        ("Budget(1e3KiB)", 8, "`1e3KiB`"),
+        ("Or(Dots, budget(64 MB))", 17, "`64`"),
+    ] {
+        assert_eq!(error(text), format!("parse: line 1, column {column}: {size}, found {found}"));
+    }
+    assert_eq!(error("budget(1, 2)"), "parse: line 1, column 9: expected `)`, found `,`");
+    assert_eq!(error("budget"), "parse: line 1, column 7: expected `(`, found the end");
     assert_eq!(error("Dots Dots"), "parse: line 1, column 6: expected the end, found `Dots`");
 }
 
@@ -144,6 +157,10 @@ fn policies_are_read_as_the_library_the_shell_and_jax_write_them() {
         ("offload_dot_with_no_batch_dims(\"device\", \"pinned_host\")", dots_to_host),
         ("save_and_offload_names((a), (b), host)", offload.clone()),
         ("save_and_offload_only_these_names((a), (b), device, pinned_host)", offload),
+        ("budget(64MiB)", Policy::budget(64 << 20)),
+        ("Budget(1.5 GiB)", Policy::budget(3 << 29)),
+        ("BUDGET(0)", Policy::budget(0)),
+        ("budget(1000000)", Policy::budget(1_000_000)),
         ("save_from_both_policies(dots, names(attn, mlp))", Policy::Dots.or(names())),
         ("not(and(dots, first(nothing)))", Policy::Dots.and(Policy::First(vec![Policy::Nothing])).not()),
     ];

@@ -295,6 +295,10 @@ fn names_and_policies_are_quoted_where_they_are_no_words() {
         ]),
         Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host).not(),
         Policy::Names([].into()),
+        Policy::budget(0),
+        Policy::budget(1_000_001),
+        Policy::budget(64 << 20),
+        Policy::budget(usize::MAX),
         Policy::custom("my policy", |_| None),
     ];
     for policy in policies {
