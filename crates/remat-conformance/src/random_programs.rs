@@ -312,15 +312,16 @@ fn policy(number: u8, body: &[Step]) -> Policy {
     let mut names = BTreeSet::new();
     collect_names(body, &mut names);
     let Some(&name) = names.iter().nth(usize::from(number / 13) % names.len().max(1)) else {
-        return match number % 5 {
+        return match number % 6 {
             0 => Policy::Nothing,
             1 => Policy::Everything,
             2 => Policy::Dots,
             3 => Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host),
+            4 => Policy::budget(usize::from(number) * 4),
             _ => every_unary(),
         };
     };
-    match number % 10 {
+    match number % 11 {
         0 => Policy::Nothing,
         1 => Policy::Everything,
         2 => Policy::names([name]),
@@ -330,6 +331,7 @@ fn policy(number: u8, body: &[Step]) -> Policy {
         6 => Policy::Dots.or(Policy::names([name])),
         7 => Policy::names([name]).not(),
         8 => Policy::First(vec![Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host), Policy::names([name])]),
+        9 => Policy::budget(usize::from(number) * 4),
         _ => every_unary(),
     }
 }

@@ -8,7 +8,7 @@ use crate::trace::{
     Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure,
     trace_at, untraced,
 };
-use crate::transform::internal;
+use crate::transform::{expect_alone, internal};
 
 /// A function whose intermediate values the backward pass computes again, except those that the policy saves.
 ///
@@ -108,7 +108,7 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
     bind_at(op, &operands, loc)
 }
 
-/// Fails if the policy mentions a name that no value has, or a name both to save and to offload.
+/// Fails if the policy mentions a name that no value has, or a name both to save and to offload, or if it combines a budget with others.
 ///
 /// `names` are those of the traced program. A custom function has no rule in it if no derivative is to be taken; then a missing name is
 /// looked for in traces for more derivatives, which give the names of a rule, of a rule that it calls, and so on: `traced` has these.
@@ -123,6 +123,7 @@ pub(super) fn expect_names(
     if let Some(name) = policy.contradictory_name() {
         return error(format!("the policy {policy} both saves and offloads `{name}`"));
     }
+    expect_alone(policy)?;
     let mentioned = policy.mentioned_names();
     if mentioned.is_empty() {
         return Ok(());

@@ -8,7 +8,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use remat_ir::{Aval, Decision, Loc, Policy, Result, Scope};
+use remat_ir::{Aval, Decision, Loc, Policy, Result, Scope, readable_bytes};
 
 use crate::api::linearization::Linearization;
 use crate::api::residuals::SavedKind;
@@ -66,9 +66,39 @@ impl fmt::Display for PolicyDecision {
             Reason::Policy | Reason::Undecided => Ok(()),
             Reason::Named(name) => write!(f, ", not to be kept as '{name}'"),
             Reason::Input => f.write_str(", an input of the region is available anyway"),
+            Reason::Fits => f.write_str(", all that the backward pass needs fits the budget"),
+            Reason::Saves { picoseconds, bytes } => {
+                write!(f, ", saves {} of recomputation for {}", readable_time(*picoseconds), size(*bytes))
+            }
+            Reason::NoRoom { picoseconds, bytes, left } => {
+                let (time, bytes, left) = (readable_time(*picoseconds), size(*bytes), size(*left));
+                write!(f, ", would save {time} for {bytes}, and {left} of the budget are left")
+            }
+            Reason::Free => f.write_str(", costs nothing to compute again"),
             Reason::Cheap => f.write_str(", cheap to compute from other residuals"),
         }
     }
+}
+
+fn size(bytes: u64) -> String {
+    readable_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// A time by the cost model for people: three digits and a unit.
+fn readable_time(picoseconds: u64) -> String {
+    let units = [(1e12, "s"), (1e9, "ms"), (1e6, "µs"), (1e3, "ns")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| picoseconds as f64 >= *unit) else {
+        return format!("{picoseconds} ps");
+    };
+    let time = picoseconds as f64 / unit;
+    let decimals = if time >= 100.0 {
+        0
+    } else if time >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{time:.decimals$} {name}")
 }
 
 /// The decisions of all policies in a function, region by region in the order of the program.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Result};
+use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Policy, Result};
 
 use super::super::Batch;
+use super::super::partial_eval::budget::{Choice, choose, expect_alone};
+use super::super::partial_eval::log::numbered;
 use super::super::partial_eval::reach::unknown_outs;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, program_of};
 use super::super::partial_eval::{Input, PartialEval, Request, Saving, StageOuts, split};
@@ -89,7 +91,7 @@ pub(super) fn vmap(b: &mut Builder, op: &impl Call, batch: Batch<'_>, ins: &[Bat
 
 pub(super) fn split_jit(op: &Jit, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let Some(saving) = eqn.saving_of_bodies(|| has_known_outs(op, eqn)) else { return Ok(None) };
-    let parts = split_body(op, eqn, eqn.ins, saving, false)?;
+    let parts = split_body(&op.jaxpr, eqn, eqn.ins, saving, false)?;
     let known = known_call(op, &parts, eqn);
     let staged = op.of(parts.staged.clone());
     Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
@@ -102,27 +104,56 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
             format!("the policy `{name}` is a callable, and the program that was read from text has its name only");
         return Err(Error::new(ErrorKind::Policy, "checkpoint", message).at(eqn.loc));
     }
+    expect_alone(&op.policy).map_err(|error| error.at(eqn.loc))?;
     // The policy of the outer region alone decides what the forward pass keeps.
-    let saving = match saving {
-        Saving::Policy(_) => saving,
-        Saving::Residuals | Saving::Linear => {
-            eqn.log.inspect(|log| log.enter(eqn.loc, &op.policy));
-            Saving::Policy(&op.policy)
-        }
+    let is_outermost = matches!(saving, Saving::Residuals | Saving::Linear);
+    if is_outermost {
+        eqn.log.inspect(|log| log.enter(eqn.loc, &op.policy));
+    }
+    let choice = match *op.policy {
+        Policy::Budget(bytes) if is_outermost => Some(within_budget(op, eqn, bytes)?),
+        _ => None,
+    };
+    let (body, saving) = match &choice {
+        Some((body, choice)) => (body, choice.saving()),
+        None if is_outermost => (&op.jaxpr, Saving::Policy(&op.policy)),
+        None => (&op.jaxpr, saving),
     };
     let is_plain = !saving.recomputes() && eqn.saving.minimises();
     let (parts, known);
     if eqn.saving.recomputes() {
-        parts = split_body(op, eqn, eqn.ins, saving, false)?;
+        parts = split_body(body, eqn, eqn.ins, saving, false)?;
         known = known_call(op, &parts, eqn);
     } else {
-        let input = |&i: &Input| if i == Input::Known && !is_plain { Input::Region } else { i };
-        let ins: Vec<Input> = eqn.ins.iter().map(input).collect();
-        parts = split_body(op, eqn, &ins, saving, is_plain)?;
+        let ins = if is_plain { eqn.ins.to_vec() } else { region_inputs(eqn) };
+        parts = split_body(body, eqn, &ins, saving, is_plain)?;
         known = parts.known.clone();
     }
     let staged = op.of_transposed(parts.staged.clone());
-    Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
+    let is_chosen = matches!(choice, Some((_, Choice::Some(_))));
+    Ok(Some(SplitEqn { is_chosen, ..SplitEqn::of_call(parts, known, staged, eqn) }))
+}
+
+/// The choice of a region with a budget, and its body with the numbers that the choice refers to.
+fn within_budget(op: &Checkpoint, eqn: &Context<'_>, bytes: usize) -> Result<(Arc<Jaxpr>, Choice)> {
+    let body = if eqn.log.is_some() { op.jaxpr.clone() } else { Arc::new(numbered(&op.jaxpr)) };
+    let force_unknown = vec![false; body.outs.len()];
+    let request = Request {
+        ins: &region_inputs(eqn),
+        force_unknown: &force_unknown,
+        stage_outs: StageOuts::Unknown,
+        saving: Saving::Policy(&op.policy),
+        is_minimised_outside: false,
+        log: eqn.log,
+    };
+    let choice = choose(&body, &request, bytes)?;
+    Ok((body, choice))
+}
+
+/// The kinds of the operands as inputs of a region that computes values again.
+fn region_inputs(eqn: &Context<'_>) -> Vec<Input> {
+    let input = |&i: &Input| if i == Input::Known { Input::Region } else { i };
+    eqn.ins.iter().map(input).collect()
 }
 
 /// Whether some result does not depend on unknown operands.
@@ -131,18 +162,15 @@ fn has_known_outs(op: &impl Call, eqn: &Context<'_>) -> bool {
 }
 
 fn split_body(
-    op: &impl Call,
+    body: &Jaxpr,
     eqn: &Context<'_>,
     ins: &[Input],
     saving: Saving<'_>,
     is_minimised_outside: bool,
 ) -> Result<PartialEval> {
     let stage_outs = if eqn.saving.recomputes() { StageOuts::Recomputed } else { StageOuts::Unknown };
-    let force_unknown = vec![false; op.body().outs.len()];
-    split(
-        op.body(),
-        &Request { ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside, log: eqn.log },
-    )
+    let force_unknown = vec![false; body.outs.len()];
+    split(body, &Request { ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside, log: eqn.log })
 }
 
 /// The call of the known part.

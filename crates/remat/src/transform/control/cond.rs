@@ -84,7 +84,7 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let unknown = (1..eqn.ins.len()).filter(|&i| eqn.ins[i].is_unknown()).map(StagedIn::Operand);
     let operands = std::iter::once(StagedIn::Operand(0)).chain(residuals).chain(kept).chain(unknown).collect();
     let staged = StagedEqn::of_outs(of(staged_branches).into(), operands, &branches[0].staged_outs);
-    Ok(Some(SplitEqn { known, unknown_outs, staged, named: Vec::new() }))
+    Ok(Some(SplitEqn { known, unknown_outs, staged, is_chosen: false, named: Vec::new() }))
 }
 
 /// The residuals of all branches in one list. A slot serves every branch that needs a value of its aval, and holds zeros for the others.

@@ -104,7 +104,7 @@ pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         ins: (0..eqn.ins.len()).map(StagedIn::Operand).collect(),
         outs: carry.iter().enumerate().map(out).collect(),
     };
-    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged), named: Vec::new() }))
+    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged), is_chosen: false, named: Vec::new() }))
 }
 
 /// The split of the body, and the unknown carries: those that start unknown, and those that the body computes from unknown values.

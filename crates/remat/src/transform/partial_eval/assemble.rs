@@ -21,7 +21,17 @@ impl Splitter<'_> {
             // Where a name replaces a value, it does so here too.
             let resolved = |eqn: &Eqn| Eqn { ins: eqn.ins.iter().map(|&a| self.resolve(a)).collect(), ..eqn.clone() };
             let known: Vec<Eqn> = self.known.iter().map(resolved).collect();
-            let facts = Facts { known: &known, avals: &self.avals, inputs: &self.inputs, order: &order, log: self.log };
+            let mut is_chosen = VarMap::filled(self.avals.len(), false);
+            let chosen = self.chosen.iter().filter_map(|&v| self.resolve(v.into()).var());
+            chosen.for_each(|v| is_chosen[v] = true);
+            let facts = Facts {
+                known: &known,
+                avals: &self.avals,
+                inputs: &self.inputs,
+                order: &order,
+                is_chosen: &is_chosen,
+                log: self.log,
+            };
             (staged, residuals) = minimise(staged, residuals, &jaxpr.outs, &facts)?;
         }
         let (mut known, residuals, env) = self.build_known(jaxpr, request.ins, &unknown_outs, residuals)?;

@@ -20,6 +20,26 @@ pub enum Reason {
     Named(Arc<str>),
     /// The value is a name of an input of the region, which is available anyway.
     Input,
+    /// All that the backward pass needs of the region fits the budget.
+    Fits,
+    /// A budget keeps the value: without it, more would be computed again.
+    Saves {
+        /// What it saves, by the cost model.
+        picoseconds: u64,
+        /// The bytes of all results of the operation that are kept.
+        bytes: u64,
+    },
+    /// A budget has no room for the value, which would save less per byte than those that it keeps.
+    NoRoom {
+        /// What it would save, by the cost model.
+        picoseconds: u64,
+        /// The bytes that it would take.
+        bytes: u64,
+        /// What is left of the budget.
+        left: u64,
+    },
+    /// It costs nothing to compute the value again: it is a view of another one.
+    Free,
     /// The value may be kept, but is cheap to compute from others that are.
     Cheap,
 }
@@ -60,6 +80,8 @@ impl Log {
     pub(super) fn decided(&self, eqn: &Eqn, aval: &Aval, decision: Decision, reason: Reason) {
         let mut log = self.0.borrow_mut();
         let Some(region) = log.regions.len().checked_sub(1) else { return };
+        let is_all_of_budget = matches!(*log.regions[region].1, Policy::Budget(_)) && decision == Decision::Save;
+        let reason = if is_all_of_budget && reason == Reason::Policy { Reason::Fits } else { reason };
         let entry = Entry { region, op: eqn.op.clone(), aval: aval.clone(), loc: eqn.loc, decision, reason };
         log.entries.insert(eqn.loc.discriminator, entry);
     }

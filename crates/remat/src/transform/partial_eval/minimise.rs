@@ -28,6 +28,8 @@ pub(super) struct Facts<'a> {
     pub(super) inputs: &'a VarMap<Option<Input>>,
     /// The position of each variable in the program.
     pub(super) order: &'a VarMap<usize>,
+    /// Whether a budget has chosen to keep a variable.
+    pub(super) is_chosen: &'a VarMap<bool>,
     pub(super) log: Option<&'a Log>,
 }
 
@@ -137,6 +139,7 @@ impl<'a> Search<'a> {
     fn derive_from_kept(&mut self, var: Var) {
         let (mut roots, mut eqns) = (Vec::new(), Vec::new());
         if self.facts.inputs[var].is_none()
+            && !self.facts.is_chosen[var]
             && self.trace(var, var, MOST_RECOMPUTED_FOR_RESIDUAL, &mut roots, &mut eqns)
             && roots.is_empty()
         {
@@ -149,7 +152,8 @@ impl<'a> Search<'a> {
     /// program, which exists anyway.
     fn replace_by_roots(&mut self, residuals: &[Var], outs: &[Atom]) {
         let mut groups: BTreeMap<Var, (usize, Vec<Var>, Vec<usize>)> = BTreeMap::new();
-        for &var in residuals.iter().filter(|&&v| self.kept[v] && self.facts.inputs[v].is_none()) {
+        let may_go = |v: Var| self.kept[v] && self.facts.inputs[v].is_none() && !self.facts.is_chosen[v];
+        for &var in residuals.iter().filter(|&&v| may_go(v)) {
             let (mut roots, mut eqns) = (Vec::new(), Vec::new());
             if self.trace(var, var, MOST_RECOMPUTED_FOR_RESIDUAL, &mut roots, &mut eqns)
                 && let [root] = roots[..]

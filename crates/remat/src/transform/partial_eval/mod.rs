@@ -20,13 +20,16 @@ use std::sync::Arc;
 use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Prim, Result, Var, VarMap};
 
 mod assemble;
+pub(super) mod budget;
+mod graph;
 pub(crate) mod log;
 mod minimise;
 pub(super) mod reach;
 pub(super) mod split_eqn;
 mod splitter;
 
-use log::{Log, Reason};
+pub use budget::Chosen;
+use log::{Log, Reason, numbered};
 pub(crate) use split_eqn::Input;
 use splitter::Splitter;
 
@@ -42,12 +45,18 @@ pub enum Saving<'a> {
     Linear,
     /// Inputs, and values that the policy saves: the inside of a checkpoint.
     Policy(&'a Policy),
+    /// Inputs, and the values that a budget has chosen.
+    Chosen(&'a Chosen),
 }
 
 impl Saving<'_> {
     /// Whether the staged part recomputes known values that are not saved. A policy that saves everything is plain differentiation.
     pub(crate) fn recomputes(self) -> bool {
-        matches!(self, Saving::Policy(policy) if *policy != Policy::Everything)
+        match self {
+            Saving::Policy(policy) => *policy != Policy::Everything,
+            Saving::Chosen(_) => true,
+            Saving::Residuals | Saving::Linear => false,
+        }
     }
 
     /// Whether residuals that are cheap to compute from others are dropped.
@@ -139,10 +148,17 @@ pub(crate) fn partial_eval_logged(
     let input = |&unknown: &bool| if unknown { Input::Unknown } else { Input::Available };
     let ins: Vec<Input> = unknown_ins.iter().map(input).collect();
     let stage_outs = StageOuts::Unknown;
-    split(jaxpr, &Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log })
+    let request = Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log };
+    let Saving::Policy(policy) = saving else { return split(jaxpr, &request) };
+    budget::expect_alone(policy)?;
+    let Policy::Budget(bytes) = *policy else { return split(jaxpr, &request) };
+    let jaxpr = if log.is_some() { jaxpr.clone() } else { numbered(jaxpr) };
+    let choice = budget::choose(&jaxpr, &request, bytes)?;
+    split(&jaxpr, &Request { saving: choice.saving(), ..request })
 }
 
 /// The options of a split.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     /// The kinds of the inputs.
     pub(crate) ins: &'a [Input],

@@ -73,8 +73,8 @@ impl<'a> Context<'a> {
     /// transposed and has no known results.
     pub(crate) fn saving_of_bodies(&self, has_known_outs: impl FnOnce() -> bool) -> Option<Saving<'a>> {
         match self.saving {
-            Saving::Policy(_) if self.saving.recomputes() => Some(self.saving),
-            Saving::Policy(_) | Saving::Residuals => self.any_unknown().then_some(self.saving),
+            Saving::Policy(_) | Saving::Chosen(_) if self.saving.recomputes() => Some(self.saving),
+            Saving::Policy(_) | Saving::Chosen(_) | Saving::Residuals => self.any_unknown().then_some(self.saving),
             Saving::Linear => (self.any_unknown() && has_known_outs()).then_some(Saving::Residuals),
         }
     }
@@ -88,6 +88,8 @@ pub(crate) struct SplitEqn {
     pub(crate) unknown_outs: Vec<bool>,
     /// The equation of the staged part; `None` if nothing is left for it.
     pub(crate) staged: Option<StagedEqn>,
+    /// Whether a budget has chosen the residuals, so that no cheaper ones are looked for.
+    pub(crate) is_chosen: bool,
     /// Variables of `known` and the named values that replace them, also in the enclosing program.
     pub(crate) named: Vec<(Var, Var)>,
 }
@@ -131,6 +133,7 @@ impl SplitEqn {
             known,
             staged: StagedEqn::of_outs(op, ins, &parts.staged_outs),
             unknown_outs: parts.unknown_outs,
+            is_chosen: false,
             named: parts.named,
         }
     }

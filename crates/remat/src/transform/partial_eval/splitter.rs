@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    Atom, Atoms, Aval, Call, Decision, DevicePut, Eqn, Jaxpr, Loc, MemorySpace, Op, Prim, Result, Var, VarMap, Vars,
+    Atom, Atoms, Aval, Call, Decision, DevicePut, Eqn, Jaxpr, Loc, MemorySpace, Op, Policy, Prim, Result, Var, VarMap,
+    Vars,
 };
 
 use super::super::{Env, control, read};
@@ -34,6 +35,8 @@ pub(super) struct Splitter<'a> {
     pub(super) alias: VarMap<Option<Atom>>,
     /// The operands of names that are replaced, and the named values that replace them.
     pub(super) named: Vec<(Var, Var)>,
+    /// The values that regions keep by a budget. They are not replaced by others.
+    pub(super) chosen: Vec<Var>,
     /// The names that policies see; empty without a policy.
     names: VarMap<Vec<Arc<str>>>,
     pub(super) known: Vec<Eqn>,
@@ -60,9 +63,10 @@ impl<'a> Splitter<'a> {
             inputs,
             alias: jaxpr.var_map(None),
             named: Vec::new(),
+            chosen: Vec::new(),
             names: match request.saving {
                 Saving::Policy(_) => labels(jaxpr),
-                Saving::Residuals | Saving::Linear => VarMap::default(),
+                Saving::Residuals | Saving::Linear | Saving::Chosen(_) => VarMap::default(),
             },
             known: Vec::new(),
             fetched: Vec::new(),
@@ -121,6 +125,10 @@ impl<'a> Splitter<'a> {
             StagedIn::Operand(i) => eqn.ins[i],
             StagedIn::Known(i) => Atom::Var(known_outs[i]),
         };
+        if split.is_chosen {
+            let residuals = staged.ins.iter().filter(|source| matches!(source, StagedIn::Known(_)));
+            self.chosen.extend(residuals.filter_map(|&source| operand(source).var()));
+        }
         let ins: Atoms = staged.ins.into_iter().map(operand).collect();
         let mut outs = Vars::new();
         for out in staged.outs {
@@ -169,16 +177,18 @@ impl<'a> Splitter<'a> {
     }
 
     fn decide(&self, eqn: &Eqn) -> Decision {
-        let Saving::Policy(policy) = self.saving else { return Decision::Save };
-        if !self.saving.recomputes() && self.log.is_none() {
-            return Decision::Save;
+        match self.saving {
+            Saving::Residuals | Saving::Linear => return Decision::Save,
+            Saving::Policy(Policy::Everything) if self.log.is_none() => return Decision::Save,
+            Saving::Policy(_) | Saving::Chosen(_) => {}
         }
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
         let outs: Vec<Aval> = eqn.outs.iter().map(|&v| self.avals[v].clone()).collect();
         let names = eqn.outs.iter().filter_map(|&v| self.names.get(v)).flatten();
-        let (decision, mut reason) = match self.saving.recomputes() {
-            true => decide(policy, &eqn.op, &ins, &outs, names),
-            false => (Decision::Save, Reason::Policy),
+        let (decision, mut reason) = match self.saving {
+            Saving::Policy(policy) if self.saving.recomputes() => decide(policy, &eqn.op, &ins, &outs, names),
+            Saving::Chosen(chosen) => chosen.decision(eqn.loc.discriminator),
+            Saving::Policy(_) | Saving::Residuals | Saving::Linear => (Decision::Save, Reason::Policy),
         };
         let is_input = match (&eqn.op, eqn.ins[..].first()) {
             (Op::Prim(Prim::Name(_)), Some(&operand)) => decision == Decision::Save && self.is_kept_itself(operand),

@@ -21,7 +21,13 @@ pub(in crate::transform::control) fn split(op: &Scan, eqn: &Context<'_>) -> Resu
     let body = Body::split(op, eqn, unknown, saving)?;
     let known = body.known_loop()?;
     let staged = body.staged_loop(&known);
-    Ok(Some(SplitEqn { known: known.program, unknown_outs: body.parts.unknown_outs, staged, named: Vec::new() }))
+    Ok(Some(SplitEqn {
+        known: known.program,
+        unknown_outs: body.parts.unknown_outs,
+        staged,
+        is_chosen: false,
+        named: Vec::new(),
+    }))
 }
 
 /// The split of the body of a loop.
