@@ -64,6 +64,7 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
 /// use remat_cli::arguments::{policy, policy_name};
 ///
 /// assert_eq!(policy_name(policy("names(attn, mlp)")?.as_ref()), "Names(attn, mlp)");
+/// assert_eq!(policy_name(policy("budget(1.5GiB)")?.as_ref()), "Budget(1536MiB)");
 /// assert_eq!(policy_name(policy("none")?.as_ref()), "none");
 /// # Ok::<(), anyhow::Error>(())
 /// ```

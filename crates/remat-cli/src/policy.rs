@@ -18,7 +18,7 @@ pub(crate) const DEFAULT: &str = "Names(attn)";
 /// The help of `--policy`.
 pub(crate) const HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy in the \
      syntax of the library or of JAX: everything, dots, dots_with_no_batch_dims, nothing, offload_dots_with_no_batch_dims(host), \
-     'names(A, B)', 'any_names_but(A)', 'anything_but(A)', 'or(.., ..)', ...; the names in a block are qkv, attn, up, mlp and, in Llama, gate";
+     'names(A, B)', 'any_names_but(A)', 'anything_but(A)', 'budget(64MiB)', 'or(.., ..)', ...; the names in a block are qkv, attn, up, mlp and, in Llama, gate";
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,10 @@ fn residuals_follow_the_policy() {
     assert!(!names.contains("output of"), "{names}");
     assert!(show("--policy dots").contains("f32[3,4,32] output of dot_general from "));
     assert!(!show("--policy nothing").contains("named '"));
+    // Of 3, 4 and 8 numbers: one value that takes long to compute fits.
+    let budget = show("--policy budget(384)");
+    assert!(budget.contains("policy=Budget(384)"), "{budget}");
+    assert_eq!(budget.matches("f32[3,4,8] named 'attn' from ").count(), 1, "{budget}");
 }
 
 #[test]

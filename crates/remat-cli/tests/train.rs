@@ -91,6 +91,9 @@ fn every_policy_is_listed_and_gives_the_same_losses() {
     }
     // A policy that is not listed has a row of its own.
     assert!(run("names(qkv)").lines().any(|line| line.starts_with("> Names(qkv) ")));
+    let budget = run("budget(2KiB)");
+    assert!(budget.lines().any(|line| line.starts_with("> Budget(2KiB) ")), "{budget}");
+    assert_eq!(unmarked(&plain).last(), unmarked(&budget).last());
 }
 
 #[test]

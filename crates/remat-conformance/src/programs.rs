@@ -60,7 +60,7 @@ pub(crate) fn gradients_agree_under_policies(cases: &mut Cases<'_>) {
             return;
         }
         case("gradient", make_jaxpr(value_and_grad(program.f))(args), args);
-        for policy in [Policy::Nothing, Policy::Dots, Policy::names(["a"])] {
+        for policy in [Policy::Nothing, Policy::Dots, Policy::names(["a"]), Policy::budget(100)] {
             let g = checkpoint(policy.clone(), program.f);
             case(&format!("gradient under {policy}"), make_jaxpr(grad(&g))(args), args);
         }

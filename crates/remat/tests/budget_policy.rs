@@ -139,7 +139,6 @@ fn no_budget_is_exceeded_and_more_bytes_cost_no_more() {
             let bytes = kept(&f, &args);
             assert!(bytes <= budget, "{name}: {bytes} of {budget} bytes");
             let cost = cost_of(Policy::budget(budget)).max(least);
-            println!("{name}: {bytes} of {budget} bytes, {cost} ps");
             assert!(cost <= last, "{name}: with {budget} bytes {cost} ps, and with fewer {last} ps");
             last = cost;
             different.insert(bytes);
@@ -330,8 +329,32 @@ fn decisions_have_reasons() -> Result<()> {
         });
         Ok(lines.collect())
     };
-    for budget in [1 << 10, 1000, 2 << 10, 1 << 20] { println!("{:#?}", decisions(budget)?); }
-    assert!(false);
+    assert_eq!(
+        decisions(1 << 10)?,
+        [
+            "recompute f32[4,64] output of dot_general: no effect",
+            "save f32[4,64] named 'first': kept, saves 1.23 µs of recomputation for 1.00 KiB",
+            "recompute f32[4,64] output of sin: computed again, would save 137 ns for 1.00 KiB, and 0 B of the budget are left",
+            "recompute f32[4,64] output of cos: computed again, would save 137 ns for 1.00 KiB, and 0 B of the budget are left",
+            "recompute f32[4,64] output of exp: computed again, would save 273 ns for 1.00 KiB, and 0 B of the budget are left",
+            "recompute f32[] output of reduce_sum: no effect",
+        ]
+    );
+    assert_eq!(
+        decisions(1000)?[..2],
+        [
+            "recompute f32[4,64] output of dot_general: computed again, would save 1.23 µs for 1.00 KiB, and 1000 B of the \
+             budget are left",
+            "recompute f32[4,64] named 'first': computed again, costs nothing to compute again",
+        ]
+    );
+    assert_eq!(
+        decisions(1 << 20)?[2..4],
+        [
+            "save f32[4,64] output of sin: no effect",
+            "save f32[4,64] output of cos: kept, all that the backward pass needs fits the budget",
+        ]
+    );
     Ok(())
 }
 
@@ -390,10 +413,13 @@ fn layers_of_a_model_have_a_budget_each() -> Result<()> {
         Ok(saved_residuals(loss, &blocks.clone().with_policy(Some(policy)))?.intermediate_bytes())
     };
     let nothing = kept(Policy::Nothing)?;
-    for budget in [0, 4 << 10, 16 << 10, 40 << 10] {
+    for budget in [0, 4 << 10, 16 << 10] {
         let bytes = kept(Policy::budget(budget))? - nothing;
-        println!("{bytes} of 3 times {budget}");
         assert!(bytes <= 3 * budget, "{bytes} of 3 times {budget}");
     }
+    // Values are of 4 KiB and more, so that a part of a budget is left.
+    let most = 40 << 10;
+    let bytes = kept(Policy::budget(most))? - nothing;
+    assert!(bytes * 10 > 3 * most * 9, "{bytes} of 3 times {most}");
     Ok(())
 }

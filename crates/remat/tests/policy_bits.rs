@@ -21,7 +21,7 @@ fn bits((a, b): Pair) -> Vec<u64> {
 }
 
 /// Policies under which other values are stored. All programs name a value `v`.
-fn policies() -> [Policy; 8] {
+fn policies() -> [Policy; 9] {
     [
         Policy::Nothing,
         Policy::Everything,
@@ -31,6 +31,7 @@ fn policies() -> [Policy; 8] {
         Policy::names(["v"]),
         Policy::anything_but(["v"]),
         Policy::anything_but([] as [&str; 0]),
+        Policy::budget(12_000),
     ]
 }
 

@@ -1,8 +1,8 @@
 //! Transformer blocks under each policy.
 
 use remat::ir::{Decision, MemorySpace};
-use remat::report::{readable_bytes, saved_residuals};
-use remat::{DType, Error, Policy, Result, Tensor, jit, nn, random, value_and_grad};
+use remat::report::{Reason, policy_decisions, readable_bytes, saved_residuals};
+use remat::{DType, Error, Policy, Result, Tensor, checkpoint, jit, nn, random, value_and_grad};
 
 pub(crate) fn main() -> Result<()> {
     // ANCHOR: setup
@@ -26,6 +26,7 @@ pub(crate) fn main() -> Result<()> {
         Some(Policy::DotsWithNoBatchDims),
         Some(Policy::names(["attn", "up"])),
         Some(Policy::names(["attn"])),
+        Some(Policy::budget(128 << 10)),
         Some(Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host)),
         Some(Policy::Nothing),
     ] {
@@ -60,5 +61,25 @@ pub(crate) fn main() -> Result<()> {
         println!("{:<38} {saved:>9}", policy.to_string());
     }
     // ANCHOR_END: combined
+
+    println!("== budget");
+    // ANCHOR: budget
+    let block = nn::Block::init(random::key(1), 64, 4, DType::F32);
+    let region = checkpoint(Policy::budget(600 << 10), |block: &nn::Block| block.apply(&x).square().mean(..));
+    let saved = saved_residuals(|block: &nn::Block| region(block), &block)?;
+    println!("{} in {} values", readable_bytes(saved.intermediate_bytes()), saved.intermediates().count());
+    let decisions = policy_decisions(|block: &nn::Block| region(block), &block)?;
+    for kept in decisions.iter().filter(|d| d.decision == Decision::Save && d.has_effect()) {
+        if let Reason::Saves { picoseconds, bytes } = kept.reason {
+            println!(
+                "{:<12} {:>4} ns for {:>6} bytes: {}",
+                kept.aval.to_string(),
+                picoseconds / 1000,
+                bytes,
+                kept.kind
+            );
+        }
+    }
+    // ANCHOR_END: budget
     Ok(())
 }

@@ -36,7 +36,8 @@ use crate::transform::{expect_alone, internal};
 ///
 /// # Errors
 /// If the policy mentions a name that no value has in the region or in the rules of custom functions that it calls; the message suggests
-/// the nearest name. The error is a failed tensor, or an `Err` if `f` returns a `Result`.
+/// the nearest name. If it combines a [budget](Policy::budget) with another policy. The error is a failed tensor, or an `Err` if `f` returns
+/// a `Result`.
 ///
 /// # Panics
 /// If `f` calls itself forever, returns a plain tree, and is not inside another transformation: then no value can carry the error.
@@ -123,7 +124,7 @@ pub(super) fn expect_names(
     if let Some(name) = policy.contradictory_name() {
         return error(format!("the policy {policy} both saves and offloads `{name}`"));
     }
-    expect_alone(policy)?;
+    expect_alone(operation, policy)?;
     let mentioned = policy.mentioned_names();
     if mentioned.is_empty() {
         return Ok(());

@@ -63,6 +63,7 @@ impl fmt::Display for PolicyDecision {
             (asked, used) => write!(f, "{used} of {asked} {done}")?,
         }
         match &self.reason {
+            Reason::Fits | Reason::Saves { .. } if !self.has_effect() => Ok(()),
             Reason::Policy | Reason::Undecided => Ok(()),
             Reason::Named(name) => write!(f, ", not to be kept as '{name}'"),
             Reason::Input => f.write_str(", an input of the region is available anyway"),

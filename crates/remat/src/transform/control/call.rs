@@ -104,7 +104,7 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
             format!("the policy `{name}` is a callable, and the program that was read from text has its name only");
         return Err(Error::new(ErrorKind::Policy, "checkpoint", message).at(eqn.loc));
     }
-    expect_alone(&op.policy).map_err(|error| error.at(eqn.loc))?;
+    expect_alone("checkpoint", &op.policy).map_err(|error| error.at(eqn.loc))?;
     // The policy of the outer region alone decides what the forward pass keeps.
     let is_outermost = matches!(saving, Saving::Residuals | Saving::Linear);
     if is_outermost {

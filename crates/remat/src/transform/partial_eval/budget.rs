@@ -98,11 +98,11 @@ fn kept_bytes(parts: &PartialEval) -> usize {
     outs.into_iter().map(|i| parts.known.atom_aval(parts.known.outs[i]).bytes()).sum()
 }
 
-/// Fails if a policy combines a budget with another policy.
-pub(crate) fn expect_alone(policy: &Policy) -> Result<()> {
+/// Fails if the policy of an operation combines a budget with another policy.
+pub(crate) fn expect_alone(operation: &str, policy: &Policy) -> Result<()> {
     let Some((budget, others)) = policy.combined_budget() else { return Ok(()) };
     let message = format!(
         "the policy {policy} combines {budget} with {others}; a budget decides about all values together, so it stands alone"
     );
-    Err(Error::new(ErrorKind::Policy, "checkpoint", message))
+    Err(Error::new(ErrorKind::Policy, operation, message))
 }

@@ -150,7 +150,7 @@ pub(crate) fn partial_eval_logged(
     let stage_outs = StageOuts::Unknown;
     let request = Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log };
     let Saving::Policy(policy) = saving else { return split(jaxpr, &request) };
-    budget::expect_alone(policy)?;
+    budget::expect_alone("partial_eval", policy)?;
     let Policy::Budget(bytes) = *policy else { return split(jaxpr, &request) };
     let jaxpr = if log.is_some() { jaxpr.clone() } else { numbered(jaxpr) };
     let choice = budget::choose(&jaxpr, &request, bytes)?;
