@@ -302,6 +302,21 @@ pub fn is_fusible(op: &Op) -> bool {
     matches!(op.class(), Class::View | Class::Elementwise | Class::Transcendental)
 }
 
+/// The cost of an operation that is computed again where its result is read. What engines fuse into the loop that reads it moves no bytes.
+///
+/// ```
+/// use remat_ir::{Aval, DType, Unary};
+/// use remat_opt::cost::{TRANSCENDENTAL_FLOPS, cost, cost_again};
+/// let x = [Aval::new(DType::F32, [100])];
+/// let (first, again) = (cost(&Unary::Sin.into(), &x, &x), cost_again(&Unary::Sin.into(), &x, &x));
+/// assert_eq!((first.flops, again.flops), (100 * TRANSCENDENTAL_FLOPS, 100 * TRANSCENDENTAL_FLOPS));
+/// assert_eq!((first.bytes(), again.bytes()), (800, 0));
+/// ```
+pub fn cost_again(op: &Op, ins: &[Aval], outs: &[Aval]) -> Cost {
+    let cost = cost(op, ins, outs);
+    if is_fusible(op) { Cost { bytes_read: 0, bytes_written: 0, ..cost } } else { cost }
+}
+
 /// The most equations between a residual that partial evaluation drops and the residuals from which it is computed. A longer sequence is
 /// worth its memory, since computing it again costs clearly more than a read.
 pub const MOST_RECOMPUTED_FOR_RESIDUAL: usize = 4;

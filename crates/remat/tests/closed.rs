@@ -199,6 +199,7 @@ fn policies() -> Vec<Policy> {
         Policy::Everything,
         Policy::Dots,
         Policy::DotsWithNoBatchDims,
+        Policy::budget(150),
         Policy::names(["a"]),
         Policy::any_names_but(["a"]),
         Policy::anything_but(["b"]),

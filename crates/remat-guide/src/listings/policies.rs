@@ -26,7 +26,7 @@ pub(crate) fn main() -> Result<()> {
         Some(Policy::DotsWithNoBatchDims),
         Some(Policy::names(["attn", "up"])),
         Some(Policy::names(["attn"])),
-        Some(Policy::budget(128 << 10)),
+        Some(Policy::budget(256 << 10)),
         Some(Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host)),
         Some(Policy::Nothing),
     ] {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Call, Cond, Decision, Eqn, Jaxpr, Op, Prim, Scan, VarMap};
-use remat_opt::cost::{Machine, cost};
+use remat_opt::cost::{Machine, cost_again};
 use remat_plan::saved::Region;
 use remat_plan::{EquationId, ValueId};
 
@@ -216,7 +216,7 @@ impl Walk {
         }
         let avals = |atoms: &[Atom]| -> Vec<Aval> { atoms.iter().map(|&atom| jaxpr.atom_aval(atom)).collect() };
         let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone()).collect();
-        let once = Machine::CORE.picoseconds(&cost(&eqn.op, &avals(&eqn.ins), &out_avals));
+        let once = Machine::CORE.picoseconds(&cost_again(&eqn.op, &avals(&eqn.ins), &out_avals));
         let varies = ins.iter().fold(0, |bits, source| bits | source.varies());
         let cost = once.saturating_mul(repeats.runs());
         let equation = Equation { number, num_results: eqn.outs.len(), name: None, program: jaxpr };
