@@ -37,7 +37,7 @@ fn attention(args: &Args) -> Result<Tensor> {
     let (q, k, v) = (x.matmul(wq), x.matmul(wk).named("k"), x.matmul(wv));
     let scores = (q.matmul(&k.t()) * 0.35).softmax(-1);
     let mask = random::uniform(random::key(3), [12, 12], DType::F32, 0.0..1.0).lt(0.9);
-    let scores = Tensor::select(&mask, &scores, &scores.zeros_like());
+    let scores = Tensor::select(&mask, &scores, scores.zeros_like());
     Ok((scores.matmul(&v).named("attn").matmul(wo) + x).tanh().square().sum(..))
 }
 

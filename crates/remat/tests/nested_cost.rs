@@ -34,6 +34,13 @@ fn of_plain_regions(depth: usize, x: &Tensor) -> Result<Tensor> {
     checkpoint(Policy::Everything, |x: &Tensor| Ok::<_, remat::Error>(of_plain_regions(depth - 1, &x.sin())?.cos()))(x)
 }
 
+fn of_budgets(depth: usize, x: &Tensor) -> Result<Tensor> {
+    if depth == 0 {
+        return Ok(x.sin());
+    }
+    checkpoint(Policy::budget(16), |x: &Tensor| Ok::<_, remat::Error>(of_budgets(depth - 1, &x.sin())?.cos()))(x)
+}
+
 fn of_branches(depth: usize, x: &Tensor) -> Result<Tensor> {
     if depth == 0 {
         return Ok(x.sin());
@@ -124,7 +131,7 @@ fn the_work_grows_as_the_program_does() {
             ("all", of_all),
         ];
         // Each loop stacks the residuals of those inside, and each region computes all regions inside it again.
-        let quadratic: [(&str, Nest); 2] = [("scan", of_scans), ("nothing", of_regions)];
+        let quadratic: [(&str, Nest); 3] = [("scan", of_scans), ("nothing", of_regions), ("budget", of_budgets)];
         for (name, nest) in linear {
             let growth = growth(nest);
             assert!(growth < 2.5, "{name}: {growth}");
