@@ -1,8 +1,9 @@
 //! What runs when, where each value lies, and what is computed again.
 //!
 //! A compiled program is a [`Graph`]: steps, and the buffers that they read and write, with bytes, scratch memory, results in place and the
-//! time of each step. This crate knows nothing else of a program: it has no tensors, no kernels and no `unsafe`. Each module uses only
-//! modules before it and beside it in this list, which a test checks:
+//! time of each step. A region of a program before it is compiled is a [`saved::Region`]: equations and their results, with bytes and time.
+//! This crate knows nothing else of a program: it has no tensors, no kernels and no `unsafe`. Each module uses only modules before it and
+//! beside it in this list, which a test checks:
 //!
 //! 1. `ids`, `align`, `random`: index types, alignment, random numbers that are the same everywhere
 //! 2. `graph`: steps and buffers

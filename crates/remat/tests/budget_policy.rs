@@ -348,6 +348,7 @@ fn decisions_have_reasons() -> Result<()> {
             "recompute f32[4,64] named 'first': computed again, costs nothing to compute again",
         ]
     );
+    assert!(decisions(0)?[0].ends_with("would save 1.23 µs for 1.00 KiB, and 0 B of the budget are left"));
     assert_eq!(
         decisions(1 << 20)?[2..4],
         [

@@ -203,8 +203,9 @@ fn long_regions_are_planned_at_once() {
             let start = std::time::Instant::now();
             let saved = region.save(all * tenths / 10);
             let took = start.elapsed();
-            println!("needed every {needed_every}, {tenths} tenths: {took:?}, {} ps", saved.cost);
-            assert!(took.as_secs_f64() < 5.0, "{took:?}");
+            assert!(saved.bytes <= all * tenths / 10);
+            // Measured: 0.4 s at most, while other programs run.
+            assert!(took.as_secs_f64() < 4.0, "needed every {needed_every}, {tenths} tenths: {took:?}");
         }
     }
 }

@@ -130,7 +130,7 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
         known = parts.known.clone();
     }
     let staged = op.of_transposed(parts.staged.clone());
-    let is_chosen = matches!(choice, Some((_, Choice::Some(_))));
+    let is_chosen = matches!(choice, Some((_, Choice::Values(_))));
     Ok(Some(SplitEqn { is_chosen, ..SplitEqn::of_call(parts, known, staged, eqn) }))
 }
 

@@ -26,7 +26,8 @@ const ATTEMPTS: usize = 8;
 pub(crate) enum Choice {
     /// All that the linear part needs fits.
     Everything,
-    Some(Chosen),
+    /// These values.
+    Values(Chosen),
 }
 
 /// The decisions about the equations of a region, by their numbers. All others are computed again if they are needed.
@@ -56,20 +57,24 @@ impl Choice {
     pub(crate) fn saving(&self) -> Saving<'_> {
         match self {
             Choice::Everything => Saving::Policy(&Policy::Everything),
-            Choice::Some(chosen) => Saving::Chosen(chosen),
+            Choice::Values(chosen) => Saving::Chosen(chosen),
         }
     }
 }
 
 /// Chooses what a region with numbered equations keeps within a budget. The request is that of the split, whatever it saves.
 pub(crate) fn choose(jaxpr: &Jaxpr, request: &Request<'_>, budget: usize) -> Result<Choice> {
-    if budget == 0 && request.log.is_none() {
-        return Ok(Choice::Some(Chosen::default()));
-    }
     let quietly = Request { is_minimised_outside: false, log: None, ..*request };
-    let everything = split(jaxpr, &Request { saving: Saving::Policy(&Policy::Everything), ..quietly })?;
-    if kept_bytes(&everything) <= budget {
-        return Ok(Choice::Everything);
+    if budget == 0 {
+        // Nothing is kept, and only the log asks for reasons.
+        if request.log.is_none() {
+            return Ok(Choice::Values(Chosen::default()));
+        }
+    } else {
+        let everything = split(jaxpr, &Request { saving: Saving::Policy(&Policy::Everything), ..quietly })?;
+        if kept_bytes(&everything) <= budget {
+            return Ok(Choice::Everything);
+        }
     }
     let nothing = split(jaxpr, &Request { saving: Saving::Policy(&Policy::Nothing), ..quietly })?;
     let graph = Graph::new(&nothing.staged, nothing.residuals.len());
@@ -77,15 +82,15 @@ pub(crate) fn choose(jaxpr: &Jaxpr, request: &Request<'_>, budget: usize) -> Res
     for _ in 0..ATTEMPTS {
         let chosen = graph.choose(room);
         if chosen.keeps_nothing() {
-            return Ok(Choice::Some(chosen));
+            return Ok(Choice::Values(chosen));
         }
         let bytes = kept_bytes(&split(jaxpr, &Request { saving: Saving::Chosen(&chosen), ..quietly })?);
         if bytes <= budget {
-            return Ok(Choice::Some(chosen));
+            return Ok(Choice::Values(chosen));
         }
         room = room.saturating_sub(bytes - budget);
     }
-    Ok(Choice::Some(graph.choose(0)))
+    Ok(Choice::Values(graph.choose(0)))
 }
 
 /// The bytes of the residuals that are not inputs.

@@ -28,16 +28,16 @@ struct Equation {
     /// 0 if there is none: its results are not kept.
     number: u32,
     num_results: usize,
-    /// The number of the first `name` of a result in the same program. A kept value is kept under its name.
+    /// The number of the first `name` of a result in the same body. A kept value is kept under its name.
     name: Option<u32>,
-    /// The program that it is in.
-    program: *const Jaxpr,
+    /// The body that it is in, by number.
+    body: usize,
 }
 
 impl Graph {
     /// The graph of a staged part that computes everything again. Its first inputs are residuals, the others are unknown.
     pub(super) fn new(staged: &Jaxpr, num_residuals: usize) -> Graph {
-        let mut walk = Walk { graph: Graph { region: Region::default(), equations: Vec::new() } };
+        let mut walk = Walk { graph: Graph { region: Region::default(), equations: Vec::new() }, num_bodies: 0 };
         let inputs = (0..staged.ins.len()).map(|i| if i < num_residuals { Source::free() } else { Source::Unknown });
         let outs = walk.program(staged, &inputs.collect::<Vec<_>>(), &Repeats::default());
         outs.iter().for_each(|&out| walk.need(out));
@@ -159,6 +159,8 @@ impl Repeats {
 
 struct Walk {
     graph: Graph,
+    /// The number of bodies so far.
+    num_bodies: usize,
 }
 
 impl Walk {
@@ -170,6 +172,8 @@ impl Walk {
 
     /// Adds the equations of a program. Returns the sources of its outputs.
     fn program(&mut self, jaxpr: &Jaxpr, ins: &[Source], repeats: &Repeats) -> Vec<Source> {
+        let body = self.num_bodies;
+        self.num_bodies += 1;
         let mut env = jaxpr.var_map(Source::free());
         for (&var, &source) in jaxpr.ins.iter().zip(ins) {
             env[var] = source;
@@ -188,7 +192,7 @@ impl Walk {
                 Op::Call(
                     Call::Cond(_) | Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_),
                 )
-                | Op::Prim(_) => self.equation(jaxpr, eqn, &ins, repeats),
+                | Op::Prim(_) => self.equation(jaxpr, body, eqn, &ins, repeats),
             };
             for (&var, source) in eqn.outs.iter().zip(outs) {
                 env[var] = source;
@@ -198,7 +202,7 @@ impl Walk {
     }
 
     /// An equation that is one operation. If it is linear, it needs its known operands.
-    fn equation(&mut self, jaxpr: &Jaxpr, eqn: &Eqn, ins: &[Source], repeats: &Repeats) -> Vec<Source> {
+    fn equation(&mut self, jaxpr: &Jaxpr, body: usize, eqn: &Eqn, ins: &[Source], repeats: &Repeats) -> Vec<Source> {
         if ins.iter().any(Source::is_unknown) {
             ins.iter().for_each(|&source| self.need(source));
             return vec![Source::Unknown; eqn.outs.len()];
@@ -208,7 +212,7 @@ impl Walk {
             // The same value.
             if let Some(value) = ins[0].value() {
                 let equation = &mut self.graph.equations[self.graph.region.equation_of(value).index()];
-                if std::ptr::eq(equation.program, jaxpr) {
+                if equation.body == body {
                     equation.name = equation.name.or(Some(number));
                 }
             }
@@ -219,7 +223,7 @@ impl Walk {
         let once = Machine::CORE.picoseconds(&cost_again(&eqn.op, &avals(&eqn.ins), &out_avals));
         let varies = ins.iter().fold(0, |bits, source| bits | source.varies());
         let cost = once.saturating_mul(repeats.runs());
-        let equation = Equation { number, num_results: eqn.outs.len(), name: None, program: jaxpr };
+        let equation = Equation { number, num_results: eqn.outs.len(), name: None, body };
         let equation = self.add(cost, ins.iter().filter_map(Source::value), equation);
         let copies = repeats.copies(varies);
         let bytes = |aval: &Aval| (number != 0).then(|| (aval.bytes() as u64).saturating_mul(copies));
@@ -235,8 +239,7 @@ impl Walk {
     /// A value that is chosen among others, and costs nothing itself.
     fn chosen_among(&mut self, sources: impl IntoIterator<Item = Source>, varies: u64) -> (EquationId, Source) {
         let operands: Vec<ValueId> = sources.into_iter().filter_map(|s| s.value()).collect();
-        let choice = Equation { number: 0, num_results: 1, name: None, program: std::ptr::null() };
-        let equation = self.add(0, operands, choice);
+        let equation = self.add(0, operands, Equation { number: 0, num_results: 1, name: None, body: usize::MAX });
         let value = self.graph.region.value(equation, None);
         (equation, Source::Computed { value, varies })
     }
