@@ -37,6 +37,19 @@ proptest! {
         expect_no_more_kept(&steps)?;
     }
 
+    /// What a region with a budget keeps fits it, and its gradients are the same in every bit.
+    #[test]
+    fn no_budget_is_exceeded(steps in steps(), sixteenths in 0usize..=16) {
+        let x = arguments(0);
+        let f = function(&steps, Regions::AsGiven);
+        let kept = |policy| Ok::<_, remat::Error>(saved_residuals(checkpoint(policy, &f), &x)?.intermediate_bytes());
+        let budget = kept(Policy::Everything)? * sixteenths / 16;
+        let bytes = kept(Policy::budget(budget))?;
+        prop_assert!(bytes <= budget, "{bytes} of {budget}");
+        let expected = jit(grad(checkpoint(Policy::Nothing, &f))).call(x.clone())?;
+        expect_bits("grad", &jit(grad(checkpoint(Policy::budget(budget), &f))).call(x.clone())?, &expected)?;
+    }
+
     /// A compiled program gives what its operations give one by one.
     #[test]
     fn exact_programs_are_their_operations(steps in steps(), narrow in any::<bool>()) {
