@@ -189,12 +189,13 @@ impl Case {
         format!("{} {of}={value} ({})", self.command, self.value.len())
     }
 
-    /// Whether the value may ask for more than there is time for: a large number, or a cluster whose other nodes never come.
+    /// Whether the value may ask for more than there is time for: a large number, a cluster whose other nodes never come, or a pipe that
+    /// nobody writes to.
     fn may_take_long(&self) -> bool {
         let is_large =
             self.value.to_str().and_then(|value| value.parse::<f64>().ok()).is_some_and(|value| value > 1000.0);
         let waits = matches!(&self.what, What::Variable(name) if name.contains("NODE") || name.contains("COORDINATOR"));
-        is_large || waits
+        is_large || waits || self.value == "pipe"
     }
 
     /// What is wrong with what came of it.
