@@ -7,14 +7,14 @@ use remat_ir::ErrorKind;
 
 use super::problem::Problem;
 use super::state::{Hold, State};
-use super::{Effort, Rematerialized, least_memory, pareto, rematerialize, runs};
+use super::{Effort, Rematerialized, least_memory, pareto, rematerialize, rematerialize_from, replayed, runs};
 use crate::bound::bound;
 use crate::examples::{Gpt, Keep, Random, chain};
 use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::{BufferId, StepId};
 use crate::memory::plan_memory;
 use crate::random::SplitMix;
-use crate::repeat::Expanded;
+use crate::repeat::{Expanded, Schedule};
 use crate::schedule::{peak, schedule};
 
 /// A graph of temporaries in which each step has one result.
@@ -346,4 +346,28 @@ fn a_curve_never_takes_more_time_for_more_bytes_and_begins_at_the_least() {
     // With one value kept of every six, a chain of thirty needs about eleven at a time; twenty would be far from that.
     assert!(least.judged.peak <= 16 * 4096, "{}", least.judged.peak);
     assert!(rematerialize(&graph, &order, least.judged.peak / 2, Effort { evaluations: 4_000 }).is_err());
+}
+
+#[test]
+fn a_plan_goes_on_from_another_and_is_replayed() {
+    let mut graph = chain(24, None, 1024);
+    graph.steps.iter_mut().enumerate().for_each(|(i, step)| step.cost = 1000 + i as u64);
+    let order: Vec<StepId> = graph.steps.indices().collect();
+    let few = Effort { evaluations: 5_000 };
+    let mut plan = rematerialize(&graph, &order, usize::MAX, few).unwrap();
+    for kib in (7..24).rev() {
+        let next = rematerialize_from(&plan, &graph, &order, kib * 1024, few).unwrap_or_else(|e| panic!("{kib}: {e}"));
+        assert!(next.judged.peak <= kib * 1024 && next.judged.time >= next.bound, "{kib}: {:?}", next.judged);
+        assert!(next == rematerialize_from(&plan, &graph, &order, kib * 1024, few).unwrap(), "{kib}: another plan");
+        let again = replayed(&graph, &order, next.schedule.clone()).unwrap();
+        assert_eq!((again.judged.peak, again.judged.time, again.once), (next.judged.peak, next.judged.time, next.once));
+        plan = next;
+    }
+    // Schedules of other graphs.
+    let mut runs = plan.schedule.runs.clone();
+    runs.push(StepId::new(graph.steps.len()));
+    assert!(replayed(&graph, &order, Schedule { runs }).is_err());
+    let runs = plan.schedule.runs[1..].to_vec();
+    assert!(replayed(&graph, &order, Schedule { runs }).is_err());
+    assert!(replayed(&graph, &order, Schedule { runs: Vec::new() }).is_err());
 }
