@@ -19,7 +19,7 @@ use super::{Caller, Ordered, Planned, plan_steps, report};
 use crate::steps::{Part, Steps};
 
 /// How many plans are made for one limit, at most.
-const PLANS: usize = 6;
+const PLANS: usize = 8;
 
 /// The work of a plan that follows another one for almost the same bytes.
 const ADJUST: Effort = Effort { evaluations: 100_000 };
@@ -167,15 +167,19 @@ impl Plans<'_> {
             // What the engine needs beyond the plan, the next plan leaves free.
             let arena = (form.arena + last.peak).saturating_sub(form.peak);
             let next = (form.goal(limit) + last.plan.judged.peak).saturating_sub(arena);
-            let is_enough = if fits { !is_best || next <= goal.saturating_add(goal / ROOM) } else { best.is_some() };
+            // One that needs too much may be far faster, since its loops could be computed in blocks: then the next one is for fewer bytes.
+            let is_slower = best.as_ref().is_some_and(|best| best.time <= last.time);
+            let is_enough = if fits { next <= goal.saturating_add(goal / ROOM) } else { is_slower };
             if is_best {
                 best = Some(last.clone());
             }
+            let anew = || rematerialize(&form.graph, &form.order, next, Effort::GOOD);
             let from = |effort| rematerialize_from(&last.plan, &form.graph, &form.order, next, effort);
             let plan = match n {
-                0 => rematerialize(&form.graph, &form.order, next, Effort::GOOD).or_else(|_| from(Effort::GOOD)),
+                0 => anew().or_else(|_| from(Effort::GOOD)),
                 _ if is_enough => break,
-                _ => from(ADJUST),
+                _ if best.is_some() => from(ADJUST),
+                _ => from(ADJUST).or_else(|_| anew()),
             };
             let Some(repeated) = self.found(form, plan)? else { break };
             (last, goal) = (repeated, next);

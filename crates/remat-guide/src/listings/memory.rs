@@ -74,7 +74,7 @@ pub(crate) fn main() -> Result<()> {
     // ANCHOR_END: plan
     assert!(small.peak() <= 24 << 20 && small.overhead() > 0.0);
     let lowered = step.lower(&(model.clone(), state.clone()))?;
-    assert_eq!(lowered.compile()?.memory().donated_peak, small.peak());
+    assert!(lowered.compile()?.memory().donated_peak <= small.peak());
 
     println!("== curve");
     // ANCHOR: curve

@@ -272,16 +272,18 @@ impl Plan {
         Ok(Explanation { plan: self.clone(), memory })
     }
 
-    /// The steps of this plan, if the program on a device for callers who donate these arguments is the one that was planned.
+    /// The steps of this plan and the arguments that its callers donate, if the program on a device, for callers who donate these arguments or
+    /// of whom that is not known, is the one that was planned.
     pub(super) fn schedule_of(
         &self,
         device: &Device,
         jaxpr: &Arc<Jaxpr>,
         donated: &[bool],
-    ) -> Option<Arc<StepSchedule>> {
+    ) -> Option<(Arc<StepSchedule>, Vec<bool>)> {
         let Planned { device: planned, jaxpr: program, donated: counted, .. } = &*self.program;
-        let is_same = planned.name() == device.name() && counted == donated && program == jaxpr;
-        self.chosen.as_ref().filter(|_| is_same).map(|chosen| chosen.schedule.clone())
+        let is_caller = donated.is_empty() || counted == donated;
+        let is_same = planned.name() == device.name() && is_caller && program == jaxpr;
+        self.chosen.as_ref().filter(|_| is_same).map(|chosen| (chosen.schedule.clone(), counted.clone()))
     }
 
     fn with(&self, chosen: Option<Arc<Rematerialization>>) -> Plan {

@@ -244,7 +244,8 @@ impl Lowered {
         let Target { plan, over_limit, .. } = &self.target;
         let limit = memory_limit(self.target.limit()).map_err(|error| error.at(loc))?;
         let jaxpr = device.placed(&self.jaxpr).map_err(|error| error.at(loc))?;
-        let schedule = plan.as_ref().and_then(|plan| plan.schedule_of(device, &jaxpr, &donated));
+        let planned = plan.as_ref().and_then(|plan| plan.schedule_of(device, &jaxpr, &donated));
+        let (schedule, donated) = planned.map_or((None, donated), |(schedule, donated)| (Some(schedule), donated));
         let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
         let options = CompileOptions { donated, memory_limit, schedule };
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
