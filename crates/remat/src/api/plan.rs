@@ -18,7 +18,7 @@ use crate::trace::{Device, Output, Tree, current_loc};
 const BETWEEN: usize = 3;
 
 /// The points of the curve from which the least memory is searched for.
-const POINTS: usize = 32;
+const POINTS: usize = 16;
 
 /// Plans a function for an argument of this structure and avals: how much memory it needs, and what less memory would cost. Nothing runs.
 ///
