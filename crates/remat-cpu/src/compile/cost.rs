@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn loops_of_unknown_length_run_once_wherever_they_are() {
-        let unknown = "while[cond_jaxpr={ lambda ; e:f32[]. let f:bool[] = lt e 9.0 in (f,) } cond_nconsts=0 \
-                       body_jaxpr={ lambda ; g:f32[]. let h:f32[] = mul g 2.0 in (h,) } body_nconsts=0]";
+        let unknown = "while[cond_jaxpr={ lambda ; e:f32[]. let f:bool[] = lt e 9.0:f32[] in (f,) } cond_nconsts=0 \
+                       body_jaxpr={ lambda ; g:f32[]. let h:f32[] = mul g 2.0:f32[] in (h,) } body_nconsts=0]";
         let scan = |op: &str| {
             let body = format!("{{ lambda ; c:f32[]. let d:f32[] = {op} c in (d,) }}");
             format!("scan[jaxpr={body} length=3 num_carry=1 num_consts=0 reverse=False unroll=1]")
