@@ -193,7 +193,7 @@ impl Plan {
     #[track_caller]
     pub fn for_slowdown(&self, share: f64) -> Result<Plan> {
         let loc = current_loc();
-        if !(share >= 0.0) {
+        if share.is_nan() || share < 0.0 {
             let message =
                 format!("the overhead is {share} and must be a number from 0 on, such as 0.01 for one percent");
             return Err(Error::new(ErrorKind::Argument, "plan", message).at(loc));
