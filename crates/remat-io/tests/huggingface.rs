@@ -255,6 +255,14 @@ fn configurations_that_are_not_supported() {
     );
     assert!(gpt2("scale_attn_by_inverse_layer_idx", json!(true)).ends_with("supported is false"));
     assert!(gpt2("n_embd", json!("wide")).starts_with(&format!("{file} has a field `n_embd` that cannot be used: ")));
+    for epsilon in [1e39, -1e-5] {
+        let reason = format!("cannot be used: {epsilon} is not a number of f32 from 0 on");
+        assert_eq!(
+            gpt2("layer_norm_epsilon", json!(epsilon)),
+            format!("{file} has a field `layer_norm_epsilon` that {reason}")
+        );
+        assert_eq!(llama("rms_norm_eps", json!(epsilon)), format!("{file} has a field `rms_norm_eps` that {reason}"));
+    }
     assert_eq!(gpt2("model_type", json!("llama")), format!("{file} is of a model of type `llama` and not `gpt2`"));
     assert_eq!(gpt2("model_type", Value::Null), format!("{file} has no field `model_type`"));
     let quantised = gpt2("quantization_config", json!({"bits": 4}));
