@@ -40,4 +40,6 @@ pub use liveness::InPlace;
 pub use memory::{Live, Location, MemoryPlan, plan_memory};
 pub use repeat::{Expanded, Judgement, Schedule};
 pub use schedule::{peak, schedule};
-pub use search::{Effort, Rematerialized, least_memory, pareto, rematerialize, rematerialize_from, replayed};
+pub use search::{
+    Effort, Rematerialized, least_memory, pareto, pareto_front, rematerialize, rematerialize_from, replayed,
+};

@@ -10,7 +10,8 @@ use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_plan::{
-    Effort, Graph, Rematerialized, Schedule, StepId, least_memory, rematerialize, rematerialize_from, replayed,
+    Effort, Graph, Rematerialized, Schedule, StepId, least_memory, pareto_front, rematerialize, rematerialize_from,
+    replayed,
 };
 
 use super::kernels::{Controls, Kernels};
@@ -209,13 +210,7 @@ impl Plans<'_> {
             }
         }
         found.retain(|repeated| repeated.peak < self.unlimited.0);
-        found.sort_by_key(|repeated| (repeated.peak, repeated.time));
-        let mut curve: Vec<Rc<Repeated>> = Vec::new();
-        for repeated in found {
-            if curve.last().is_none_or(|last| repeated.time < last.time) {
-                curve.push(repeated);
-            }
-        }
+        let curve = pareto_front(found, |repeated| (repeated.peak, repeated.time));
         Ok(curve.iter().map(|repeated| self.rematerialization(repeated)).collect())
     }
 

@@ -243,14 +243,26 @@ pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) ->
             Err(error) => return Err(error),
         }
     }
-    plans.sort_by_key(|plan| (plan.judged.peak, plan.judged.time));
-    let mut curve: Vec<Rematerialized> = Vec::new();
+    Ok(pareto_front(plans, |plan| (plan.judged.peak, plan.judged.time)))
+}
+
+/// The Pareto front of plans: those that take less time than all with fewer bytes, from the fewest bytes on. `of` gives the bytes and the
+/// time of a plan.
+///
+/// ```
+/// use remat_plan::pareto_front;
+/// let plans = vec![(300, 10), (100, 30), (200, 30), (200, 20)];
+/// assert_eq!(pareto_front(plans, |&plan| plan), [(100, 30), (200, 20), (300, 10)]);
+/// ```
+pub fn pareto_front<T>(mut plans: Vec<T>, of: impl Fn(&T) -> (usize, u64)) -> Vec<T> {
+    plans.sort_by_key(&of);
+    let mut front: Vec<T> = Vec::new();
     for plan in plans {
-        if curve.last().is_none_or(|last| plan.judged.time < last.judged.time) {
-            curve.push(plan);
+        if front.last().is_none_or(|last| of(&plan).1 < of(last).1) {
+            front.push(plan);
         }
     }
-    Ok(curve)
+    front
 }
 
 /// The best of several searches: from the plans that are found at once, from everything kept, and from the best of these.

@@ -9,6 +9,7 @@ use remat_ir::{
     CompileOptions, Error, ErrorKind, Executable, Jaxpr, MemoryReport, RecomputedValue, Rematerialization, Result,
     StepSchedule, readable_bytes,
 };
+use remat_plan::pareto_front;
 
 use super::jit::{JitOptions, jit};
 use super::stages::{Compiled, Lowered};
@@ -108,15 +109,8 @@ impl Planned {
     fn pareto(&self, points: usize) -> Result<Vec<Arc<Rematerialization>>> {
         let plans = self.device.engine().pareto(&self.jaxpr, &self.donated, points)?;
         self.found().extend(plans.into_iter().map(Arc::new));
-        let mut found = self.found().clone();
-        found.sort_by_key(|plan| (plan.peak, plan.time));
-        let mut curve: Vec<Arc<Rematerialization>> = Vec::new();
-        for plan in found {
-            if curve.last().is_none_or(|last| plan.time < last.time) {
-                curve.push(plan);
-            }
-        }
-        Ok(curve)
+        let found = self.found().clone();
+        Ok(pareto_front(found, |plan| (plan.peak, plan.time)))
     }
 
     fn find_curve(&self) -> Result<()> {
