@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Print the compiled steps of the gradient instead, with the memory offset of each value
     #[arg(long)]
     steps: bool,
+    /// Print what the engine decided about these steps instead: the moves that it made and refused, with their gains and reasons
+    #[arg(long)]
+    moves: bool,
     /// The device whose engine compiles the passes or steps: cpu, xla-cpu, cuda:0, tpu; the steps of XLA are its StableHLO [default: the
     /// device in REMAT_DEVICE, or else cpu]
     #[arg(long)]
@@ -54,11 +57,12 @@ struct Inputs {
 /// If arguments are not valid; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let policy = arguments::policy(&args.policy)?;
-    ensure!(args.device.is_none() || args.passes || args.steps, "--device goes with --passes or --steps");
+    let is_compiled = args.passes || args.steps || args.moves;
+    ensure!(args.device.is_none() || is_compiled, "--device goes with --passes, --steps or --moves");
     let x = Tensor::zeros([args.batch, args.context, args.width], DType::F32);
     let block = |Inputs { block, x }: &Inputs| checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x);
     let inputs = Inputs { block: nn::Block::init(random::key(0), args.width, args.heads, DType::F32), x };
-    if args.passes || args.steps {
+    if is_compiled {
         let device = args.device.as_deref().map(Device::named).transpose()?;
         let options = JitOptions { device, ..JitOptions::default() };
         let gradient = jit_with(&options, grad(|inputs: &Inputs| block(inputs).sum(..)));
@@ -67,6 +71,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
         if args.steps {
             writeln!(out, "== steps\n{}", gradient.steps(&inputs)?)?;
+        }
+        if args.moves {
+            write!(out, "== moves\n{}", gradient.moves(&inputs)?)?;
         }
         return Ok(());
     }

@@ -120,13 +120,24 @@ fn a_reader_that_ends_early_is_not_a_failure() {
     assert_eq!(error, "");
 }
 
+#[test]
+fn moves_have_gains_reasons_and_lines() {
+    let moves = show("--moves --width 96 --context 64 --batch 8");
+    assert!(moves.starts_with("== moves\n"), "{moves}");
+    let [kinds, values]: [Vec<&str>; 2] =
+        [false, true].map(|is_value| moves.lines().skip(1).filter(|line| line.starts_with("  ") == is_value).collect());
+    assert!(!kinds.is_empty() && kinds.len() == values.len(), "{moves}");
+    assert!(kinds.iter().all(|line| line.contains(" made: ") || line.contains(" refused: ")), "{moves}");
+    assert!(values.iter().any(|line| line.contains(".rs:")), "{moves}");
+}
+
 /// The engine of the device makes the steps.
 #[test]
 fn the_steps_are_those_of_the_device() {
     assert_eq!(show("--steps --device cpu"), show("--steps"));
     let error = |args: &str| String::from_utf8(command(args).output().unwrap().stderr).unwrap();
     assert!(
-        error("--device cpu").starts_with("error: --device goes with --passes or --steps"),
+        error("--device cpu").starts_with("error: --device goes with --passes, --steps or --moves"),
         "{}",
         error("--device cpu")
     );

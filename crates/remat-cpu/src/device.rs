@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use oxc_index::IndexVec;
 use remat_ir::{
-    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats,
+    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Moves,
     Rematerialization, Result, Value, expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
-use crate::compile::{Caller, Donated, Limit, compile, graph, listing, pareto};
+use crate::compile::{Caller, Donated, Limit, compile, graph, listing, moves, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
 use crate::program::{CompiledProgram, ProgramResult, Run};
@@ -130,6 +130,30 @@ impl Device for Cpu {
     fn pareto(&self, jaxpr: &Arc<Jaxpr>, donated: &[bool], points: usize) -> Result<Vec<Rematerialization>> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         pareto(jaxpr, &Donated(donated.to_vec()), &threads, points)
+    }
+
+    /// The moves of equations between loops that lowering makes, then those that need a plan. With a limit, the values that are computed again
+    /// come first.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use remat_cpu::Cpu;
+    /// use remat_ir::{CompileOptions, Device, Jaxpr};
+    /// // The exponential is read by two loops, each of which computes it.
+    /// let program: Jaxpr = "{ lambda ; a:f32[64,64]. let
+    ///     b:f32[64,64] = mul a 2.0:f32[]
+    ///     c:f32[64,64] = cumsum[axis=0 reverse=False] b
+    ///     d:f32[64,64] = mul c b
+    ///   in (d,) }".parse()?;
+    /// let moves = Cpu::default().moves(&Arc::new(program), &CompileOptions::default())?;
+    /// for a_move in &moves.0 {
+    ///     println!("{}: {}, {} bytes", a_move.kind, a_move.value, a_move.bytes);
+    /// }
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    fn moves(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Moves> {
+        let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
+        moves(jaxpr, &threads, Limit::of(options).as_ref())
     }
 
     /// The steps with the offset in bytes of each temporary in the arena.

@@ -20,6 +20,12 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
+    /// A program in its schedule, and in that for callers who donate arguments.
+    pub(crate) fn new(keeping: CompiledProgram, donating: Option<CompiledProgram>) -> Programs {
+        let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
+        Programs { keeping, donating, rematerialization: None }
+    }
+
     /// The schedule that needs the least memory when these arguments are donated.
     pub(crate) fn for_donated(&self, is_donated: impl Fn(ArgId) -> bool) -> &CompiledProgram {
         match &self.donating {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Rematerialization, Result, StepSchedule, Value,
-    counted,
+    Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Moves, Rematerialization, Result, StepSchedule,
+    Value, counted,
 };
 
 /// Options for compiling a program.
@@ -74,6 +74,16 @@ pub trait Device: Send + Sync {
     /// As [`Device::compile`].
     fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
         Ok(jaxpr.to_string())
+    }
+
+    /// The decisions of the engine about the steps of a program, those that it made and those that it refused, with their reasons. None if
+    /// the engine has no steps of its own.
+    ///
+    /// # Errors
+    /// As [`Device::compile_with`].
+    fn moves(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Moves> {
+        let _ = (jaxpr, options);
+        Ok(Moves::default())
     }
 }
 

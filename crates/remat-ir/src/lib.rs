@@ -2,7 +2,7 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `plan`, [`mesh`](Mesh), [`special`]: values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value): the uses of any program
 //!
@@ -20,6 +20,7 @@ mod literal;
 mod loc;
 mod memory;
 mod mesh;
+mod moves;
 mod ops;
 mod plan;
 mod policy;
@@ -40,6 +41,7 @@ pub use literal::Literal;
 pub use loc::{Loc, Scope};
 pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, parse_bytes, readable_bytes};
 pub use mesh::{Cut, Mesh, PartitionSpec, Sharding, unknown_axis};
+pub use moves::{Move, Moves};
 pub use ops::*;
 pub use plan::{RecomputedValue, Rematerialization, StepSchedule};
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};

@@ -14,6 +14,8 @@ pub struct StepSchedule {
     pub form: u32,
     /// The step of each run.
     pub runs: Vec<u32>,
+    /// The bytes of a call for which it was chosen. The engine changes the steps further as far as a call then still fits.
+    pub limit: usize,
 }
 
 /// A value that a program computes several times.

@@ -1,6 +1,7 @@
 //! The buffers of a program, and their owners.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use oxc_index::IndexVec;
 use remat_ir::{Aval, Literal, Var, VarMap};
@@ -38,8 +39,8 @@ pub(super) struct Buffer {
 }
 
 /// All buffers of a program.
-pub(super) struct Buffers<'a> {
-    steps: &'a Steps,
+pub(super) struct Buffers {
+    steps: Rc<Steps>,
     all: IndexVec<BufferId, Buffer>,
     /// The buffer of each variable that has one.
     of_var: VarMap<Option<BufferId>>,
@@ -52,11 +53,11 @@ pub(super) struct Buffers<'a> {
     constant_of: HashMap<Literal, BufferId>,
 }
 
-impl<'a> Buffers<'a> {
+impl Buffers {
     /// The buffers of arguments, and of the outputs that steps compute into memory of the caller.
-    pub(super) fn new(steps: &'a Steps) -> Buffers<'a> {
+    pub(super) fn new(steps: &Rc<Steps>) -> Buffers {
         let mut buffers = Buffers {
-            steps,
+            steps: steps.clone(),
             all: IndexVec::new(),
             of_var: VarMap::filled(steps.jaxpr.avals.len(), None),
             are_guests: VarMap::filled(steps.jaxpr.avals.len(), false),
@@ -94,9 +95,9 @@ impl<'a> Buffers<'a> {
 
     /// The variable's own buffer, created if it has none yet.
     pub(super) fn own(&mut self, var: Var) -> BufferId {
-        let steps = self.steps;
         self.of_var[var].unwrap_or_else(|| {
-            let buffer = self.add(&steps.jaxpr.avals[var], Owner::Temporary);
+            let aval = self.steps.jaxpr.avals[var].clone();
+            let buffer = self.add(&aval, Owner::Temporary);
             self.of_var[var] = Some(buffer);
             buffer
         })

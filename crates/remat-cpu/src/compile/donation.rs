@@ -10,7 +10,7 @@ use crate::ids::{ArgId, OutId};
 /// The argument whose memory each output may take. This is the plan's choice, except for arguments that the program returns and for
 /// arguments of another dtype.
 pub(super) fn donated_arguments(kernels: &Kernels<'_>, plan: &MemoryPlan) -> IndexVec<OutId, Option<ArgId>> {
-    let (steps, buffers) = (kernels.steps, &kernels.buffers);
+    let (steps, buffers) = (&*kernels.steps, &kernels.buffers);
     let mut is_returned: IndexVec<ArgId, bool> = index_vec![false; buffers.arguments.len()];
     for var in steps.jaxpr.outs.iter().filter_map(|out| out.var()) {
         if let Some(buffer) = steps.values[var].base().and_then(|base| buffers.of_var(base))

@@ -85,9 +85,9 @@ impl Kernels<'_> {
     /// # Errors
     /// If there is no function for one of its operations, or as [`spec`].
     pub(super) fn fused_loop(&mut self, fused_loop: &FusedLoop) -> Result<()> {
-        let steps = self.steps;
-        let (spec, inputs) = spec(steps, fused_loop)?;
-        let kernel = spec.kernel().ok_or_else(|| no_function(steps, fused_loop))?;
+        let steps = self.steps.clone();
+        let (spec, inputs) = spec(&steps, fused_loop)?;
+        let kernel = spec.kernel().ok_or_else(|| no_function(&steps, fused_loop))?;
         let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
         let outs = fused_loop.outs.iter().map(|&v| self.buffers.own(v)).collect();
         self.push(fused_loop.members.last().map(|m| m.eqn), kernel.into(), inputs, outs)
@@ -98,9 +98,9 @@ impl Kernels<'_> {
     /// # Errors
     /// As for [`Kernels::fused_loop`].
     pub(super) fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
-        let steps = self.steps;
-        let specs = blocks.fused_loops.iter().map(|fused_loop| spec(steps, fused_loop)).collect::<Result<Vec<_>>>()?;
-        let homes = homes(steps, blocks, &specs)?;
+        let steps = self.steps.clone();
+        let specs = blocks.fused_loops.iter().map(|fused_loop| spec(&steps, fused_loop)).collect::<Result<Vec<_>>>()?;
+        let homes = homes(&steps, blocks, &specs)?;
         let mut buffers =
             BlockBuffers { homes: &homes, outs: Vec::new(), inside: Vec::new(), full: Vec::new(), inputs: Vec::new() };
         for (at, &out) in blocks

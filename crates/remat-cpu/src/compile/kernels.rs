@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use oxc_index::IndexVec;
@@ -16,8 +17,8 @@ use crate::steps::{Step, Steps, Value};
 
 /// The kernels of a program and their buffers; the buffers have no locations yet.
 pub(super) struct Kernels<'a> {
-    pub(super) steps: &'a Steps,
-    pub(super) buffers: Buffers<'a>,
+    pub(super) steps: Rc<Steps>,
+    pub(super) buffers: Buffers,
     /// The steps so far, as nodes of the graph.
     nodes: IndexVec<StepId, StepNode>,
     pub(super) calls: IndexVec<StepId, KernelCall>,
@@ -55,9 +56,10 @@ impl<'a> Kernels<'a> {
     ///
     /// # Errors
     /// If there is no kernel for one of them.
-    pub(super) fn new(steps: &'a Steps, threads: &'a Threads, controls: &'a Controls) -> Result<Kernels<'a>> {
+    pub(super) fn new(steps: Rc<Steps>, threads: &'a Threads, controls: &'a Controls) -> Result<Kernels<'a>> {
         let (nodes, calls) = (IndexVec::new(), IndexVec::new());
-        let mut kernels = Kernels { steps, buffers: Buffers::new(steps), nodes, calls, threads, controls };
+        let buffers = Buffers::new(&steps);
+        let mut kernels = Kernels { steps: steps.clone(), buffers, nodes, calls, threads, controls };
         for step in &steps.steps {
             kernels.step(step)?;
         }
@@ -74,7 +76,7 @@ impl<'a> Kernels<'a> {
     fn step(&mut self, step: &Step) -> Result<()> {
         self.call(step)?;
         if let Some(node) = self.nodes.last_mut() {
-            self.steps.price(step, node);
+            (node.cost, node.runs_once) = (self.steps.time(step), self.steps.runs_once(step));
         }
         let operands = if let Step::Barrier { operands, .. } = step { &operands[..] } else { &[] };
         for var in operands.iter().filter_map(Value::base).chain(step.tokens(&self.steps.tokens)) {
@@ -90,7 +92,7 @@ impl<'a> Kernels<'a> {
 
     /// Adds the kernel of a step and its operands.
     fn call(&mut self, step: &Step) -> Result<()> {
-        let steps = self.steps;
+        let steps = self.steps.clone();
         match step {
             Step::Equation { eqn: number, operands, outs } => {
                 let eqn = steps.eqn(*number);

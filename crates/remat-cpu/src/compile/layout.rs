@@ -5,17 +5,23 @@ use remat_ir::{Error, ErrorKind, Jaxpr, Literal, Result};
 use remat_plan::{BufferId, Location, MemoryPlan, StepId, aligned};
 
 use super::buffers::Owner;
+use super::candidate::Ordered;
 use super::kernels::{BufferSlice, KernelCall, Kernels};
-use super::{Ordered, Planned, donation, report};
+use super::{donation, report};
+use crate::ids::ResultId;
 use crate::peak::list_bytes;
-use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
+use crate::program::{CompiledProgram, Memory, ProgramResult, ProgramStep, Span};
 
 /// The program that runs the steps in an order, in the memory of its plan.
 ///
 /// # Errors
 /// If an operand is outside of its memory, or a step runs twice. Both are defects that would be undefined behaviour in a run.
-pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -> Result<CompiledProgram> {
-    let (kernels, Ordered { order, plan }) = (&planned.kernels, ordered);
+pub(super) fn program(
+    jaxpr: &Jaxpr,
+    kernels: &Kernels<'_>,
+    results: &IndexVec<ResultId, ProgramResult>,
+    Ordered { order, plan }: &Ordered,
+) -> Result<CompiledProgram> {
     let table = |call: &KernelCall| CompiledProgram::table_bytes(call.ins.len(), call.outs.len());
     let table = kernels.calls.iter().map(table).max().unwrap_or(0);
     let (arena, table_offset) =
@@ -42,7 +48,7 @@ pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -
     Ok(CompiledProgram {
         list_bytes: list_bytes(&ins) + list_bytes(&outs),
         ins: ins.into(),
-        results: planned.results.clone(),
+        results: results.clone(),
         result_avals: outs.into(),
         outputs: buffers.outputs.iter().map(|&buffer| buffers.aval(buffer).clone()).collect(),
         steps: in_order(steps, order)?,

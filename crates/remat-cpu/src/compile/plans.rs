@@ -7,16 +7,17 @@
 use std::rc::Rc;
 
 use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
-use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_plan::{
     Effort, Graph, Rematerialized, Schedule, StepId, least_memory, pareto_front, rematerialize, rematerialize_from,
     replayed,
 };
 
-use super::kernels::{Controls, Kernels};
+use super::candidate::{Candidate, Ordered, Subject};
+use super::improve::{Allowed, Decided};
+use super::kernels::Kernels;
 use super::limit::Donated;
-use super::{Caller, Ordered, Planned, plan_steps, report};
+use super::{Caller, report};
 use crate::steps::{Part, Steps};
 
 /// How many plans are made for one limit, at most.
@@ -32,13 +33,11 @@ const ROOM: usize = 200;
 const NEAR: (u64, u64) = (21, 20);
 
 /// A program of which plans are made.
-pub(super) struct Plans<'a> {
-    pub(super) jaxpr: &'a Jaxpr,
-    pub(super) caller: &'a Donated,
-    pub(super) threads: &'a Threads,
-    pub(super) controls: &'a Controls,
+pub(super) struct Plans<'a, 'c> {
+    subject: Subject<'a>,
+    caller: &'c Donated,
     /// The bytes that a call needs, and its time, without a limit.
-    pub(super) unlimited: (usize, u64),
+    unlimited: (usize, u64),
 }
 
 /// The forms of the steps, which differ in what they store and compute again on their own.
@@ -48,7 +47,7 @@ const FORMS: [fn(Jaxpr) -> Result<Steps>; 2] = [Steps::of, Steps::storing];
 struct Form {
     /// Its number among the forms.
     number: u32,
-    steps: Steps,
+    steps: Rc<Steps>,
     /// The parts of the steps, the order in which they first run, and their graph.
     parts: Vec<Part>,
     order: Vec<StepId>,
@@ -62,15 +61,23 @@ struct Form {
 /// Steps in which some run again.
 pub(super) struct Repeated {
     plan: Rematerialized,
-    pub(super) steps: Steps,
     form: Rc<Form>,
-    /// The bytes that a call needs.
+    /// The bytes of a call within which moves are made.
+    limit: usize,
+    /// The bytes that a call needs before any moves.
+    planned_peak: usize,
+    /// The bytes that it needs.
     peak: usize,
     /// The time of a run, in picoseconds by the cost model.
     time: u64,
 }
 
-impl Plans<'_> {
+impl<'a, 'c> Plans<'a, 'c> {
+    /// Plans for callers who donate some arguments, beside the candidate without a limit.
+    pub(super) fn new(subject: Subject<'a>, caller: &'c Donated, unlimited: &Candidate<'_>) -> Plans<'a, 'c> {
+        Plans { subject, caller, unlimited: (caller.peak(&unlimited.programs), unlimited.time) }
+    }
+
     /// All forms of the steps.
     ///
     /// # Errors
@@ -82,17 +89,17 @@ impl Plans<'_> {
     /// A form of the steps, if there is one of this number.
     fn form(&self, number: u32) -> Result<Option<Rc<Form>>> {
         let Some(lower) = FORMS.get(number as usize) else { return Ok(None) };
-        let steps = lower(pipeline::run(pipeline::CPU, self.jaxpr)?)?;
-        let planned = Planned::new(&steps, Caller::User, self.threads, self.controls)?;
-        let programs = planned.programs(self.jaxpr)?;
+        let candidate = self.subject.candidate(lower(pipeline::run(pipeline::CPU, self.subject.jaxpr)?)?)?;
+        let programs = &candidate.programs;
         let is_donated = |argument| self.caller.contains(argument);
         let is_keeping = std::ptr::eq(programs.for_donated(is_donated), &programs.keeping);
-        let ordered = if is_keeping { &planned.keeping } else { planned.for_donating() };
-        let (parts, order, mut graph) = self.in_parts(&steps, ordered)?;
+        let ordered = if is_keeping { &candidate.keeping } else { candidate.for_donating() };
+        let (parts, order, mut graph) = self.in_parts(candidate.steps(), ordered)?;
         if !is_keeping && let Some(donating) = graph.for_donated_arguments() {
             graph = donating;
         }
-        let (arena, peak) = (ordered.plan.arena, self.caller.peak(&programs));
+        let (arena, peak) = (ordered.plan.arena, self.caller.peak(programs));
+        let steps = candidate.steps().clone();
         Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, steps })))
     }
 
@@ -102,7 +109,7 @@ impl Plans<'_> {
         let count = steps.steps.len();
         let positions: Vec<usize> = ordered.order.iter().map(|step| step.index()).filter(|&at| at < count).collect();
         let (in_parts, parts) = steps.in_parts(&positions);
-        let mut kernels = Kernels::new(&in_parts, self.threads, self.controls)?;
+        let mut kernels = Kernels::new(Rc::new(in_parts), self.subject.threads, self.subject.controls)?;
         kernels.results(Caller::User)?;
         let mut next = (0..parts.len()).peekable();
         let mut order = Vec::new();
@@ -129,7 +136,7 @@ impl Plans<'_> {
         let (forms, mut first) = (self.forms()?, Vec::new());
         for form in &forms {
             let plan = rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK);
-            first.extend(self.found(form, plan)?.map(|repeated| (form, repeated)));
+            first.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
         }
         let most = first.iter().map(|(_, repeated)| repeated.time).min().unwrap_or(0) / NEAR.1 * NEAR.0;
         first.sort_by_key(|(_, repeated)| repeated.time);
@@ -147,7 +154,7 @@ impl Plans<'_> {
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         let mut least = Vec::new();
         for form in &forms {
-            let repeated = self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?)?;
+            let repeated = self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?, limit)?;
             if repeated.peak <= limit
                 && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
             {
@@ -166,7 +173,7 @@ impl Plans<'_> {
             let fits = last.peak <= limit;
             let is_best = fits && best.as_ref().is_none_or(|best| last.time < best.time);
             // What the engine needs beyond the plan, the next plan leaves free.
-            let arena = (form.arena + last.peak).saturating_sub(form.peak);
+            let arena = (form.arena + last.planned_peak).saturating_sub(form.peak);
             let next = (form.goal(limit) + last.plan.judged.peak).saturating_sub(arena);
             // One that needs too much may be far faster, since its loops could be computed in blocks: then the next one is for fewer bytes.
             let is_slower = best.as_ref().is_some_and(|best| best.time <= last.time);
@@ -182,7 +189,7 @@ impl Plans<'_> {
                 _ if best.is_some() => from(ADJUST),
                 _ => from(ADJUST).or_else(|_| anew()),
             };
-            let Some(repeated) = self.found(form, plan)? else { break };
+            let Some(repeated) = self.found(form, plan, limit)? else { break };
             (last, goal) = (repeated, next);
         }
         Ok(best)
@@ -204,7 +211,7 @@ impl Plans<'_> {
                     Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, form.goal(limit), ADJUST),
                     None => rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK),
                 };
-                let Some(repeated) = self.found(form, plan)? else { break };
+                let Some(repeated) = self.found(form, plan, limit)? else { break };
                 found.push(repeated.clone());
                 last = Some(repeated);
             }
@@ -223,7 +230,7 @@ impl Plans<'_> {
         let Some(form) = self.form(schedule.form)? else { return Ok(None) };
         let runs: Vec<StepId> = schedule.runs.iter().map(|&run| StepId::new(run as usize)).collect();
         let Ok(plan) = replayed(&form.graph, &form.order, Schedule { runs }) else { return Ok(None) };
-        let repeated = self.repeated(&form, plan)?;
+        let repeated = self.repeated(&form, plan, schedule.limit)?;
         Ok(Some(repeated).filter(|repeated| repeated.peak <= limit))
     }
 
@@ -240,8 +247,12 @@ impl Plans<'_> {
         let mut recomputed: Vec<_> = recomputed.flatten().collect();
         recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
         Rematerialization {
-            schedule: StepSchedule { form: form.number, runs: runs.iter().map(|run| run.index() as u32).collect() }
-                .into(),
+            schedule: StepSchedule {
+                form: form.number,
+                runs: runs.iter().map(|run| run.index() as u32).collect(),
+                limit: repeated.limit,
+            }
+            .into(),
             peak: repeated.peak,
             time: repeated.time,
             unlimited_time: self.unlimited.1,
@@ -250,23 +261,43 @@ impl Plans<'_> {
         }
     }
 
-    /// The steps of a plan, if one was found.
-    fn found(&self, form: &Rc<Form>, plan: Result<Rematerialized>) -> Result<Option<Rc<Repeated>>> {
+    /// The steps of a plan within a limit, if one was found.
+    fn found(&self, form: &Rc<Form>, plan: Result<Rematerialized>, limit: usize) -> Result<Option<Rc<Repeated>>> {
         match plan {
-            Ok(plan) => self.repeated(form, plan).map(Some),
+            Ok(plan) => self.repeated(form, plan, limit).map(Some),
             Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The steps of a plan.
-    fn repeated(&self, form: &Rc<Form>, plan: Rematerialized) -> Result<Rc<Repeated>> {
+    /// The steps of a plan within a limit.
+    fn repeated(&self, form: &Rc<Form>, plan: Rematerialized, limit: usize) -> Result<Rc<Repeated>> {
+        let first = self.first(form, &plan)?;
+        let planned_peak = self.caller.peak(&first.programs);
+        let allowed = Allowed::Within(self.caller, limit);
+        let Candidate { programs, time, .. } = self.subject.improved(first, allowed, &mut Vec::new())?;
+        let peak = self.caller.peak(&programs);
+        Ok(Rc::new(Repeated { plan, form: form.clone(), limit, planned_peak, peak, time }))
+    }
+
+    /// The candidate of these steps, and the moves that were made and refused.
+    ///
+    /// # Errors
+    /// If an operation cannot be run.
+    pub(super) fn candidate(
+        &self,
+        Repeated { plan, form, limit, .. }: &Repeated,
+    ) -> Result<(Candidate<'a>, Vec<Decided>)> {
+        let mut decided = Vec::new();
+        let (first, allowed) = (self.first(form, plan)?, Allowed::Within(self.caller, *limit));
+        Ok((self.subject.improved(first, allowed, &mut decided)?, decided))
+    }
+
+    /// The candidate of a plan before any moves.
+    fn first(&self, form: &Form, plan: &Rematerialized) -> Result<Candidate<'a>> {
         let Schedule { runs } = &plan.schedule;
         let parts: Vec<Part> = runs.iter().filter_map(|step| form.parts.get(step.index())).cloned().collect();
-        let steps = form.steps.repeated(&parts)?;
-        let measure = |planned: &Planned<'_>, programs| Ok((self.caller.peak(&programs), planned.time()));
-        let (peak, time) = plan_steps(self.jaxpr, &steps, Caller::User, self.threads, self.controls, measure)?;
-        Ok(Rc::new(Repeated { plan, steps, form: form.clone(), peak, time }))
+        self.subject.candidate(form.steps.repeated(&parts)?)
     }
 }
 

@@ -1,18 +1,22 @@
-//! The memory report: the live values at the peak, with names, operations and the user's lines.
+//! Reports for people, with names, operations and the user's lines: the live values at the peak, the values that a plan computes again, and
+//! the moves that were made and refused.
 
 use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{Aval, DType, Eqn, LiveKind, LiveValue, Loc, RecomputedValue, Var, VarMap};
+use remat_ir::{
+    Aval, DType, Eqn, LiveKind, LiveValue, Loc, Move, Moves, RecomputedValue, Rematerialization, Var, VarMap,
+};
 use remat_plan::{BufferId, Live, MemoryPlan};
 
+use super::improve::{Decided, Outcome};
 use super::kernels::Kernels;
 use crate::ids::EqnId;
-use crate::steps::{Part, Steps};
+use crate::steps::{Part, Step, Steps};
 
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
 pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
-    let (steps, buffers) = (kernels.steps, &kernels.buffers);
+    let (steps, buffers) = (&*kernels.steps, &kernels.buffers);
     let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];
     for (var, buffer) in buffers.owners() {
         names[buffer] = steps.names[var].clone();
@@ -61,6 +65,19 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
     live
 }
 
+/// A value of a program, computed by this equation.
+fn temporary(steps: &Steps, var: Var, eqn: Option<&Eqn>) -> LiveValue {
+    let aval = steps.jaxpr.avals[var].clone();
+    LiveValue {
+        bytes: aval.bytes(),
+        aval,
+        kind: LiveKind::Temporary,
+        name: steps.names[var].clone(),
+        operation: eqn.map(|eqn| eqn.op.name()),
+        loc: eqn.map_or(Loc::default(), |eqn| eqn.loc),
+    }
+}
+
 /// The values that a part of a program computes, which runs some more times than once, for this time each.
 pub(super) fn recomputed(steps: &Steps, part: &Part, times: usize, time: u64) -> Vec<RecomputedValue> {
     let step = &steps.steps[part.step];
@@ -68,16 +85,41 @@ pub(super) fn recomputed(steps: &Steps, part: &Part, times: usize, time: u64) ->
     let maker = |out: Var| steps.jaxpr.eqns.iter().find(|eqn| eqn.outs.contains(&out));
     let first = || step.eqns().last().map(|eqn| steps.eqn(eqn));
     let value = |&out: &Var| {
-        let (aval, eqn): (Aval, Option<&Eqn>) = (steps.jaxpr.avals[out].clone(), maker(out).or_else(first));
-        let value = LiveValue {
-            bytes: aval.bytes(),
-            aval,
-            kind: LiveKind::Temporary,
-            name: steps.names[out].clone(),
-            operation: eqn.map(|eqn| eqn.op.name()),
-            loc: eqn.map_or(Loc::default(), |eqn| eqn.loc),
-        };
+        let value = temporary(steps, out, maker(out).or_else(first));
         RecomputedValue { value, times, time: (time * times as u64) / outs.len().max(1) as u64 }
     };
     outs.iter().map(value).collect()
+}
+
+/// Moves for people: those of a plan first, since the others change the steps that it repeats.
+pub(super) fn moves(steps: &Steps, decided: &[Decided], plan: Option<&Rematerialization>) -> Moves {
+    let mut makers: VarMap<Option<EqnId>> = VarMap::filled(steps.jaxpr.avals.len(), None);
+    for (e, eqn) in steps.jaxpr.eqns.iter().enumerate() {
+        eqn.outs.iter().for_each(|&out| makers[out] = Some(EqnId::new(e)));
+    }
+    // Copies of values have no equations of their own.
+    for member in steps.steps.iter().flat_map(Step::fused_loops).flat_map(|fused_loop| &fused_loop.members) {
+        makers[member.out] = Some(member.eqn);
+    }
+    let repeated = plan.into_iter().flat_map(|plan| &plan.recomputed).map(|RecomputedValue { value, time, .. }| Move {
+        kind: "repeat",
+        time: -(*time as i64),
+        bytes: -(value.bytes as i64),
+        value: value.clone(),
+        is_made: true,
+        reason: "it is computed again so that the program fits its limit",
+    });
+    let others = decided.iter().map(|Decided { change, outcome }| Move {
+        kind: change.kind.name,
+        value: temporary(steps, change.value, makers[change.value].map(|eqn| steps.eqn(eqn))),
+        time: change.time,
+        bytes: change.bytes,
+        is_made: *outcome == Outcome::Made,
+        reason: match outcome {
+            Outcome::Made => change.kind.why,
+            Outcome::NeedsMemory => "there is no memory for it where it is live or runs",
+            Outcome::WithOthers => "it does not fit together with others of its kind",
+        },
+    });
+    Moves(repeated.chain(others).collect())
 }

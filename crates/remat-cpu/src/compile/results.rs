@@ -12,7 +12,7 @@ use crate::program::ProgramResult;
 impl Kernels<'_> {
     /// The results of the program. A value that no step computes into an output is copied into one.
     pub(super) fn results(&mut self, caller: Caller) -> Result<IndexVec<ResultId, ProgramResult>> {
-        let steps = self.steps;
+        let steps = self.steps.clone();
         // The first result that is each output.
         let mut first: IndexVec<OutId, Option<ResultId>> = index_vec![None; self.buffers.outputs.len()];
         let mut results: IndexVec<ResultId, ProgramResult> = IndexVec::with_capacity(steps.jaxpr.outs.len());

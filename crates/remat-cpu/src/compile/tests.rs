@@ -1,8 +1,9 @@
 //! Which values loops compute again, by the memory that is left.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_ir::{Array, Device, Jaxpr, Reference};
+use remat_ir::{Array, CompileOptions, Device, Jaxpr, Reference};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_testkit::arrays::{assert_same, plain};
@@ -63,14 +64,14 @@ const ENDS: [&str; 4] = [
 fn lowered_and_compiled(text: &str) -> [(usize, usize); 2] {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let threads = Threads::new(1).expect("one thread");
-    let counts = |planned: &Planned<'_>| {
-        let text = planned.text(&threads, 0)?;
-        Ok((text.matches("= add ").count(), planned.keeping.plan.arena))
+    let counts = |candidate: Candidate<'_>| {
+        let text = candidate.text(&threads, 0)?;
+        Ok((text.matches("= add ").count(), candidate.keeping.plan.arena))
     };
     let steps = Steps::of(pipeline::run(pipeline::CPU, &jaxpr).expect("it is lowered")).expect("it has steps");
-    let controls = Controls::default();
-    let lowered = Planned::new(&steps, Caller::User, &threads, &controls).and_then(|planned| counts(&planned));
-    let compiled = plan_with(&jaxpr, Caller::User, &threads, None, |planned, _| counts(planned));
+    let subject = Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default() };
+    let lowered = subject.candidate(steps).and_then(counts);
+    let compiled = subject.chosen(None).and_then(|chosen| counts(chosen.candidate));
     [lowered, compiled].map(|counts| counts.expect("it is planned"))
 }
 
@@ -84,6 +85,49 @@ fn values_are_kept_where_there_is_memory_and_computed_again_where_there_is_none(
     let [lowered, compiled] = lowered_and_compiled(&program(true, ENDS[0]));
     assert_eq!(lowered, compiled);
     assert_eq!(lowered.0, 2);
+}
+
+/// The moves of a program: kind, value, bytes and reason.
+fn moves_of(text: &str, limit: Option<usize>) -> Vec<(&'static str, String, i64, &'static str)> {
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let options = CompileOptions { memory_limit: limit, ..CompileOptions::default() };
+    let moves = Cpu::default().moves(&Arc::new(jaxpr), &options).expect("it is planned").0;
+    moves.into_iter().map(|m| (m.kind, m.value.operation.unwrap_or("none").to_string(), m.bytes, m.reason)).collect()
+}
+
+#[test]
+fn moves_are_listed_with_what_was_refused() {
+    const BYTES: i64 = 64 * 128 * 4;
+    let lowered =
+        ("recompute", "add".to_string(), -BYTES, "its readers are far away, or its operands have fewer bytes");
+    let kept = ("keep", "add".to_string(), BYTES, "there is memory for a value that a loop would compute again");
+    assert_eq!(moves_of(&program(false, ENDS[0]), None), [lowered.clone(), kept]);
+    // Where there is no memory, keeping the value is not even proposed.
+    let text = program(true, ENDS[0]);
+    assert_eq!(moves_of(&text, None), [lowered]);
+    // With less memory, a running sum that is read early and late is computed again.
+    let text = "{ lambda ; a:f32[64,128]. let
+        b:f32[64,128] = cumsum[axis=0 reverse=False] a
+        c:f32[64,128] = cummax[axis=1 reverse=False] b
+        d:f32[64,128] = cummax[axis=0 reverse=True] c
+        e:f32[64,128] = cummax[axis=1 reverse=True] d
+        f:f32[64,128] = mul e c
+        g:f32[64,128] = cummax[axis=0 reverse=False] f
+        h:f32[64,128] = mul g b
+      in (h,) }";
+    let jaxpr: Arc<Jaxpr> = Arc::new(text.parse().unwrap_or_else(|e| panic!("{e}")));
+    let peak = Cpu::default().compile(&jaxpr).expect("it compiles").memory().donated_peak;
+    let limited = moves_of(text, Some(peak - BYTES as usize));
+    let repeated = limited.first().map(|(kind, operation, bytes, _)| (*kind, operation.as_str(), *bytes));
+    assert_eq!(repeated, Some(("repeat", "cumsum", -BYTES)), "{limited:?}");
+}
+
+#[test]
+fn loops_that_would_need_memory_in_blocks_are_refused() {
+    let moves = moves_of(&one_of_two(false), None);
+    let of =
+        |reason: &str| moves.iter().filter(|(kind, _, _, why)| *kind == "block" && why.starts_with(reason)).count();
+    assert_eq!([of("there is no memory"), of("loops over one space")], [1, 1], "{moves:?}");
 }
 
 fn numbers(shape: &[usize]) -> Array {
@@ -267,8 +311,7 @@ fn one_program_has_loops_in_blocks_and_joined_loops() {
     );
     let jaxpr: Jaxpr = of_images(&text, "f32", [2, 64, 37, 37]).parse().unwrap_or_else(|e| panic!("{e}"));
     let threads = Threads::new(2).expect("two threads");
-    let text =
-        plan_with(&jaxpr, Caller::User, &threads, None, |planned, _| planned.text(&threads, 0)).expect("it is planned");
+    let text = listing(&jaxpr, Caller::User, &threads, 0).expect("it is planned");
     assert_eq!([text.matches("blocks[").count(), text.matches(" = exp arg0").count()], [1, 1], "{text}");
 }
 
@@ -308,8 +351,7 @@ fn only_the_joins_that_need_memory_are_dropped() {
         let text = text.replace("MAXIMA", "cummax[axis=0 reverse=False]").replace("ARRAY", "f32[64,512]");
         let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
         let threads = Threads::new(2).expect("two threads");
-        let text = plan_with(&jaxpr, Caller::User, &threads, None, |planned, _| planned.text(&threads, 0));
-        text.expect("it is planned").matches("loop[").count()
+        listing(&jaxpr, Caller::User, &threads, 0).expect("it is planned").matches("loop[").count()
     };
     assert_eq!(loops(OF_TEMPORARIES, "u4, u5"), 2);
     // The results of the other two loops are not live at the peak.
@@ -320,7 +362,7 @@ fn only_the_joins_that_need_memory_are_dropped() {
 fn a_buffer_belongs_to_one_variable() {
     let text = "{ lambda ; a:f32[4]. let b:f32[4] = cumsum[axis=0 reverse=False] a c:f32[4] = cumsum[axis=0 reverse=True] b in (c,) }";
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
-    let steps = Steps::of(jaxpr).expect("it has steps");
+    let steps = Rc::new(Steps::of(jaxpr).expect("it has steps"));
     let [b, c] = [0, 1].map(|i: usize| steps.jaxpr.eqns[i].outs[0]);
     for (guest, home) in [(b, c), (c, b)] {
         let mut buffers = Buffers::new(&steps);
@@ -336,10 +378,10 @@ fn together_and_apart(program: impl Fn(bool) -> String) {
         [true, false].map(|are_apart| program(are_apart).parse().unwrap_or_else(|e| panic!("{e}")));
     let compiled = [&apart, &together].map(|jaxpr| {
         let threads = Threads::new(2).expect("two threads");
-        let counts = |planned: &Planned<'_>| {
-            Ok((planned.text(&threads, 0)?.matches("blocks[").count(), planned.keeping.plan.arena))
-        };
-        plan_with(jaxpr, Caller::User, &threads, None, |planned, _| counts(planned)).expect("it is planned")
+        let subject = Subject { jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default() };
+        let candidate = subject.chosen(None).expect("it is planned").candidate;
+        let text = candidate.text(&threads, 0).expect("it has a text");
+        (text.matches("blocks[").count(), candidate.keeping.plan.arena)
     });
     assert_eq!((compiled[0].0, compiled[1].0), (0, 1), "{together}");
     assert!(compiled[1].1 <= compiled[0].1, "{compiled:?} {together}");

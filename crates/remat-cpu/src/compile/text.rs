@@ -18,13 +18,14 @@ use remat_kernels::{Layout, Threads};
 use remat_plan::{BufferId, Location, StepId};
 
 use super::buffers::Owner;
-use super::{Planned, donation, listing};
+use super::candidate::Candidate;
+use super::{donation, listing};
 use crate::control;
 use crate::ids::ResultId;
 use crate::program::ProgramResult;
 use crate::steps::{FusedLoop, Step, Value};
 
-impl Planned<'_> {
+impl Candidate<'_> {
     /// The text. All lines except the first are indented by this many spaces.
     ///
     /// # Errors
@@ -68,7 +69,7 @@ impl Planned<'_> {
         let note = if notes.is_empty() { String::new() } else { format!("  # {}", notes.join(", ")) };
         let outs: Vec<String> = call.outs.iter().map(|&out| self.definition(out)).collect();
         let outs = outs.join(" ");
-        let steps = self.kernels.steps;
+        let steps = &self.kernels.steps;
         // Each step has one call, in order. The calls after those copy values into outputs.
         match steps.steps.get(number.index()) {
             Some(Step::Equation { eqn, operands, .. }) => {
@@ -136,7 +137,7 @@ impl Planned<'_> {
 
     /// The tokens of the barriers that a step waits for.
     fn barriers(&self, number: StepId) -> Vec<String> {
-        let steps = self.kernels.steps;
+        let steps = &self.kernels.steps;
         let tokens = steps.steps.get(number.index()).into_iter().flat_map(|step| step.tokens(&steps.tokens));
         let mut tokens: Vec<Var> = tokens.collect();
         tokens.sort_unstable();

@@ -8,8 +8,8 @@
 use remat_ir::{Error, ErrorKind, Result, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
-use super::blocks::fits;
 use super::ir::{Blocks, FusedLoop, Member, Step, Steps, Value};
+use super::moves::blocks::fits;
 
 /// The steps that can read a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,12 +182,11 @@ fn internal(fault: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use remat_ir::Jaxpr;
     use remat_opt::pipeline::{CPU, run};
 
     use super::super::ir::FusedLoop;
+    use super::super::moves::{blocks, proposed};
     use super::*;
 
     /// A loop that stores two of its three values, a step that reads one of them transposed, and a copy.
@@ -201,6 +200,11 @@ mod tests {
           in (d, f) }";
         let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
         run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn in_blocks(steps: &Steps) -> Steps {
+        let steps = proposed(blocks::propose, steps, &|_, _| true).unwrap_or_else(|e| panic!("{e}"));
+        steps.expect("loops in blocks")
     }
 
     fn fault(change: impl FnOnce(&mut Steps)) -> String {
@@ -252,10 +256,7 @@ mod tests {
         let fault = |change: fn(&mut Blocks)| {
             let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
             let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-            let mut steps = steps
-                .in_blocks(|_, _| true, &HashSet::new())
-                .unwrap_or_else(|e| panic!("{e}"))
-                .expect("loops in blocks");
+            let mut steps = in_blocks(&steps);
             let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
             change(blocks.expect("loops in blocks"));
             check(&steps).expect_err("the steps are wrong").message().to_string()
@@ -296,7 +297,7 @@ mod tests {
         // The sum of the next channel.
         let mut steps: Steps =
             text.parse::<Jaxpr>().and_then(|jaxpr| run(CPU, &jaxpr)).and_then(Steps::of).expect("steps");
-        steps = steps.in_blocks(|_, _| true, &HashSet::new()).ok().flatten().expect("loops in blocks");
+        steps = in_blocks(&steps);
         let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
         read(blocks.expect("loops in blocks"), |layout| {
             layout.strides[1] = -1;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use remat_ir::{Atom, Eqn, Iota, Jaxpr, Literal, Shape, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
+use super::moves::Change;
 use crate::ids::EqnId;
 
 /// A value.
@@ -78,6 +79,8 @@ pub(crate) struct Steps {
     pub(crate) values: VarMap<Value>,
     pub(crate) steps: Vec<Step>,
     pub(crate) tokens: Tokens,
+    /// The moves that lowering made.
+    pub(crate) made: Vec<Change>,
 }
 
 /// The tokens of the barriers that equations wait for: those whose results they read, directly or through views. A token is a variable of
@@ -283,8 +286,9 @@ impl Step {
 impl Steps {
     /// The program with these steps.
     pub(super) fn with(&self, steps: Vec<Step>) -> Steps {
-        let Steps { jaxpr, names, values, tokens, .. } = self;
-        Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps }
+        let Steps { jaxpr, names, values, tokens, made, .. } = self;
+        let (names, values, made) = (names.clone(), values.clone(), made.clone());
+        Steps { jaxpr: jaxpr.clone(), names, values, tokens: tokens.clone(), steps, made }
     }
 
     /// A new variable, with a buffer of its own, of the aval and the name of another.

@@ -5,7 +5,7 @@ use remat_ir::{Jaxpr, Result};
 use super::check::check;
 use super::ir::Steps;
 use super::merge::{merge_equal, merge_reductions};
-use super::recompute::{duplicate, recompute};
+use super::moves::recompute::{duplicate, recompute};
 use super::views::fused;
 
 impl Steps {

@@ -8,7 +8,7 @@ use remat_ir::Var;
 use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 
 use super::fuse::MOST_MEMBERS;
-use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
+use super::ir::{FusedLoop, Member, Step, Steps, Value};
 
 /// A reduction moves ahead by at most this many steps. From there on its results are live.
 const MOST_STEPS_AHEAD: usize = 16;
@@ -103,7 +103,7 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
         _ => None,
     };
     let (fused_loop, over) = reduction(at)?;
-    let reads = read(steps, fused_loop);
+    let reads = steps.large_reads(fused_loop.members.iter());
     let bytes = |vars: &[Var]| vars.iter().map(|&var| steps.jaxpr.avals[var].bytes()).sum::<usize>();
     if bytes(&fused_loop.outs) > SMALL_BYTES.max(bytes(&reads) / MUCH_SMALLER) {
         return None;
@@ -112,7 +112,7 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
     let ready = all[at].reads(&steps.tokens).filter(|&var| !is_own(var)).map(|var| written[var.0 as usize]).max();
     (at.saturating_sub(MOST_STEPS_AHEAD)..at).find(|&i| {
         reduction(i).is_some_and(|(into, other)| {
-            let others = read(steps, into);
+            let others = steps.large_reads(into.members.iter());
             let shared = reads.iter().filter(|var| others.contains(var)).count();
             other == over
                 && shared > 0
@@ -121,11 +121,4 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
                 && ready.is_none_or(|ready| ready <= i)
         })
     })
-}
-
-/// The large values that a loop reads.
-fn read(steps: &Steps, fused_loop: &FusedLoop) -> Vec<Var> {
-    let mut read = read_by(fused_loop.members.iter());
-    read.retain(|var| steps.jaxpr.avals[*var].bytes() >= SMALL_BYTES);
-    read
 }

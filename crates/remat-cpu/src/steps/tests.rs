@@ -1,10 +1,9 @@
 //! Which equations share a loop, and which do not.
 
-use std::collections::HashSet;
-
 use remat_ir::{Jaxpr, Op, Prim};
 use remat_opt::pipeline::{CPU, run};
 
+use super::moves::{blocks, proposed};
 use super::{FusedLoop, Step, Steps};
 
 /// The steps of a program, by the names of their operations.
@@ -520,7 +519,7 @@ fn in_blocks_with(equations: &str, outs: &str, allowed: fn(usize, usize) -> bool
     let text = text.replace("OF_CHANNEL", "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 64, 48, 48)]");
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-    let blocks = steps.in_blocks(allowed, &HashSet::new()).unwrap_or_else(|e| panic!("{e}"));
+    let blocks = proposed(blocks::propose, &steps, &allowed).unwrap_or_else(|e| panic!("{e}"));
     let steps = blocks.unwrap_or(steps);
     steps.steps.iter().map(|step| describe(&steps, step)).collect()
 }
@@ -608,7 +607,7 @@ fn small_arrays_and_few_channels_are_not_computed_in_blocks() {
         );
         let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
         let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-        steps.in_blocks(|_, _| true, &HashSet::new()).unwrap_or_else(|e| panic!("{e}")).is_some()
+        proposed(blocks::propose, &steps, &|_, _| true).unwrap_or_else(|e| panic!("{e}")).is_some()
     };
     assert!(program([4, 64, 512]));
     assert!(!program([4, 64, 256]));

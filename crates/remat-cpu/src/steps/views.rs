@@ -45,7 +45,7 @@ pub(super) fn fused(mut jaxpr: Jaxpr) -> Result<Steps> {
     let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
     jaxpr.eqns = eqns;
     let (steps, tokens) = fusion.finish()?;
-    Ok(Steps { jaxpr, names, values, steps, tokens })
+    Ok(Steps { jaxpr, names, values, steps, tokens, made: Vec::new() })
 }
 
 struct Lowering {

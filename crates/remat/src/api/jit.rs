@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result, Value};
+use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Result, Value};
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
@@ -345,6 +345,24 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     #[track_caller]
     pub fn steps(&self, args: &A) -> Result<String> {
         self.lower(args)?.steps()
+    }
+
+    /// The engine's decisions about these steps: short for [`Jitted::lower`] and [`Lowered::moves`].
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, grad, jit};
+    /// let w = Tensor::eye(64, DType::F32);
+    /// let step = jit(grad(|x: &Tensor| x.matmul(&w).tanh().matmul(&w).sum(..)));
+    /// let moves = step.moves(&Tensor::ones([256, 64], DType::F32))?;
+    /// println!("{moves}");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error inside the function; if the engine cannot run the program.
+    #[track_caller]
+    pub fn moves(&self, args: &A) -> Result<Moves> {
+        self.lower(args)?.moves()
     }
 
     /// The program for an argument of this structure and avals in StableHLO: short for [`Jitted::lower`] and [`Lowered::stablehlo`].

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use remat_ir::{
-    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats,
+    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Moves,
     Rematerialization, Result, Value,
 };
 use remat_opt::cost::{self, Cost};
@@ -144,6 +144,22 @@ impl Lowered {
         steps().map_err(|error: Error| error.at(loc))
     }
 
+    /// What the engine decides about the steps of the program: each move that it makes or refuses, with its value, its gain and the reason. A
+    /// memory limit and a plan are those of the options. None on engines without steps of their own.
+    ///
+    /// # Errors
+    /// If the engine cannot run the program; captured constants on two devices.
+    #[track_caller]
+    pub fn moves(&self) -> Result<Moves> {
+        let moves = || {
+            let (device, jaxpr) = self.placed("moves")?;
+            let options = self.options(&device, &jaxpr, memory_limit(self.target.limit())?, Vec::new());
+            device.engine().moves(&jaxpr, &options)
+        };
+        let loc = current_loc();
+        moves().map_err(|error: Error| error.at(loc))
+    }
+
     /// The work of a run: operations, and the bytes that they would read and write if each were computed on its own. It is counted on this
     /// program, including the iterations of loops, so it is the same for every engine.
     ///
@@ -241,13 +257,9 @@ impl Lowered {
     #[track_caller]
     pub(super) fn compile_on(&self, device: &Device, donated: Vec<bool>) -> Result<Compiled> {
         let loc = current_loc();
-        let Target { plan, over_limit, .. } = &self.target;
         let limit = memory_limit(self.target.limit()).map_err(|error| error.at(loc))?;
         let jaxpr = device.placed(&self.jaxpr).map_err(|error| error.at(loc))?;
-        let planned = plan.as_ref().and_then(|plan| plan.schedule_of(device, &jaxpr, &donated));
-        let (schedule, donated) = planned.map_or((None, donated), |(schedule, donated)| (Some(schedule), donated));
-        let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
-        let options = CompileOptions { donated, memory_limit, schedule };
+        let options = self.options(device, &jaxpr, limit, donated);
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
         let executable = device.engine().compile_with(&jaxpr, &options).map_err(|error| error.at(loc))?;
         // Constants are moved once, not in every run.
@@ -271,6 +283,17 @@ impl Lowered {
             }
             _ => Ok(compiled),
         }
+    }
+}
+
+impl Lowered {
+    /// The options with which the program for a device is compiled.
+    fn options(&self, device: &Device, jaxpr: &Arc<Jaxpr>, limit: Option<usize>, donated: Vec<bool>) -> CompileOptions {
+        let Target { plan, over_limit, .. } = &self.target;
+        let planned = plan.as_ref().and_then(|plan| plan.schedule_of(device, jaxpr, &donated));
+        let (schedule, donated) = planned.map_or((None, donated), |(schedule, donated)| (Some(schedule), donated));
+        let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
+        CompileOptions { donated, memory_limit, schedule }
     }
 }
 

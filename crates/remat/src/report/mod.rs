@@ -10,7 +10,7 @@ mod residuals;
 
 pub use decisions::{PolicyDecision, PolicyDecisions, policy_decisions};
 pub use programs::{FwdBwd, fwd_bwd, print_fwd_bwd};
-pub use remat_ir::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
+pub use remat_ir::{LiveKind, LiveValue, MemoryReport, MemoryStats, Move, Moves, readable_bytes};
 pub use residuals::{print_saved_residuals, saved_residuals};
 
 pub use crate::api::residuals::{Residuals, SavedKind, SavedResidual};

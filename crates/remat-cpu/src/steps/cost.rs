@@ -1,15 +1,51 @@
-//! The time of a step, by the cost model that all engines share.
+//! What steps cost. The time of a step is that of the cost model that all engines share. Moves of equations between loops are weighed by the
+//! bytes that travel to and from memory, with equations counted as bytes.
 
 use remat_ir::{Aval, Call, Class, Op, Var};
-use remat_opt::cost::{Machine, cost};
-use remat_plan::StepNode;
+use remat_opt::cost::{Machine, SMALL_BYTES, cost};
 
+use super::ir::{Member, Step, Steps, Value, read_by};
 use crate::ids::EqnId;
-use crate::steps::{Step, Steps, Value};
+
+/// The bytes that arrive from memory in the time a loop takes to compute one equation for one element.
+const BYTES_OF_EQUATION: usize = 1;
 
 impl Steps {
-    /// Fills in the time of a step, and whether it must not run a second time.
-    pub(super) fn price(&self, step: &Step, node: &mut StepNode) {
+    /// The large values that equations of a loop read from memory, in order.
+    pub(super) fn large_reads<'a>(&self, members: impl Iterator<Item = &'a Member> + Clone) -> Vec<Var> {
+        let mut read = read_by(members);
+        read.retain(|&var| self.is_large(var));
+        read
+    }
+
+    /// The bytes that a loop of this many elements reads for these equations, and those that the equations count as.
+    pub(super) fn read_bytes<'a>(&self, members: impl Iterator<Item = &'a Member> + Clone, size: usize) -> usize {
+        let read: usize = self.large_reads(members.clone()).into_iter().map(|var| self.bytes(var)).sum();
+        read + equation_bytes(members.count(), size)
+    }
+
+    /// The bytes that travel where a value is stored: a store first reads its cache line.
+    pub(super) fn store_bytes(&self, var: Var) -> usize {
+        2 * self.bytes(var)
+    }
+
+    /// Whether a value is large enough that a move for it can pay.
+    pub(super) fn is_large(&self, var: Var) -> bool {
+        self.bytes(var) >= SMALL_BYTES
+    }
+
+    /// The bytes of a variable.
+    pub(super) fn bytes(&self, var: Var) -> usize {
+        self.jaxpr.avals[var].bytes()
+    }
+
+    /// The time of steps in picoseconds.
+    pub(super) fn time_of<'a>(&self, steps: impl IntoIterator<Item = &'a Step>) -> i64 {
+        steps.into_iter().map(|step| self.time(step) as i64).sum()
+    }
+
+    /// The time of a step in picoseconds.
+    pub(crate) fn time(&self, step: &Step) -> u64 {
         let (flops, bytes) = match step {
             Step::Barrier { .. } => (0, 0),
             Step::Equation { eqn, operands, outs } => {
@@ -36,9 +72,13 @@ impl Steps {
             }
         };
         let seconds = (flops as f64 / Machine::CORE.flops).max(bytes as f64 / Machine::CORE.bytes);
-        node.cost = (seconds * 1e12) as u64;
+        (seconds * 1e12) as u64
+    }
+
+    /// Whether a step must not run a second time.
+    pub(crate) fn runs_once(&self, step: &Step) -> bool {
         let is_once = |eqn: EqnId| runs_once(&self.eqn(eqn).op);
-        node.runs_once = matches!(step, Step::Barrier { .. }) || step.eqns().any(is_once);
+        matches!(step, Step::Barrier { .. }) || step.eqns().any(is_once)
     }
 
     fn aval(&self, value: &Value) -> Aval {
@@ -52,6 +92,11 @@ impl Steps {
     fn out_avals(&self, outs: &[Var]) -> Vec<Aval> {
         outs.iter().map(|&var| self.jaxpr.avals[var].clone()).collect()
     }
+}
+
+/// The bytes that this many equations count as, for this many elements.
+pub(super) fn equation_bytes(equations: usize, size: usize) -> usize {
+    equations * size * BYTES_OF_EQUATION
 }
 
 /// Whether an operation must not run a second time: a collective, which other devices wait for, and a loop whose length is not known. The

@@ -14,18 +14,22 @@ use std::collections::HashMap;
 
 use remat_ir::{Var, VarMap};
 use remat_kernels::Extent;
-use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
+use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED};
 
-pub(super) use self::duplicate::{BYTES_OF_EQUATION, duplicate};
-use super::fuse::{MOST_MEMBERS, fits_shape};
-use super::ir::{FusedLoop, Member, Step, Steps, Value};
+pub(in crate::steps) use self::duplicate::duplicate;
+use super::{Change, Kind};
+use crate::steps::facts::Facts;
+use crate::steps::fuse::{MOST_MEMBERS, fits_shape};
+use crate::steps::ir::{FusedLoop, Member, Step, Steps, Value};
+
+const RECOMPUTE: Kind = Kind { name: "recompute", why: "its readers are far away, or its operands have fewer bytes" };
 
 /// How often the steps are visited. A round keeps the operands of the values that it computes again; the next one may compute those again
 /// too: a norm from the normalised values, those from the difference from the mean, and that from the norm's input.
 const ROUNDS: usize = 3;
 
 /// Recomputes values that are read far away from the step that computes them.
-pub(super) fn recompute(steps: Steps) -> Steps {
+pub(in crate::steps) fn recompute(steps: Steps) -> Steps {
     (0..ROUNDS).fold(steps, |steps, _| {
         let mut recomputer = Recomputer::new(steps);
         (0..recomputer.steps.steps.len()).for_each(|at| recomputer.fused_loop(at));
@@ -35,16 +39,12 @@ pub(super) fn recompute(steps: Steps) -> Steps {
 
 struct Recomputer {
     steps: Steps,
-    /// The steps that read each variable's buffer, in order.
-    readers: VarMap<Vec<usize>>,
-    /// The loop that computes each variable, if one does.
-    computed: VarMap<Option<usize>>,
-    /// Arguments and outputs, which are in memory throughout.
-    stays: VarMap<bool>,
+    facts: Facts,
     /// Values that are not computed again, because they are operands of recomputed values or of barriers.
     pinned: VarMap<bool>,
-    /// The steps that are inserted before each step.
+    /// The steps that are inserted before each step, and their time in picoseconds.
     before: Vec<Vec<Step>>,
+    inserted: i64,
 }
 
 /// The values from which a value of a loop may be computed again, besides the loop's operands and its row values.
@@ -69,34 +69,13 @@ struct Cone {
 
 impl Recomputer {
     fn new(steps: Steps) -> Recomputer {
-        let vars = steps.jaxpr.avals.len();
-        let mut readers: VarMap<Vec<usize>> = VarMap::filled(vars, Vec::new());
-        let mut computed = VarMap::filled(vars, None);
-        let mut stays = VarMap::filled(vars, false);
-        for (at, step) in steps.steps.iter().enumerate() {
-            if let Step::Loop(fused_loop) = step {
-                for member in &fused_loop.members {
-                    computed[member.out] = Some(at);
-                }
-            }
-            for base in step.operands().filter_map(Value::base) {
-                let is_own = computed[base] == Some(at);
-                if !is_own && readers[base].last() != Some(&at) {
-                    readers[base].push(at);
-                }
-            }
-        }
-        let outs = steps.jaxpr.outs.iter().filter_map(|a| steps.values[a.var()?].base());
-        for var in steps.jaxpr.ins.iter().copied().chain(outs) {
-            stays[var] = true;
-        }
         // An operand of a barrier is computed before the barrier, and not again after it.
-        let mut pinned = VarMap::filled(vars, false);
+        let mut pinned = VarMap::filled(steps.jaxpr.avals.len(), false);
         for step in steps.steps.iter().filter(|step| matches!(step, Step::Barrier { .. })) {
             step.operands().filter_map(Value::base).for_each(|base| pinned[base] = true);
         }
         let before = steps.steps.iter().map(|_| Vec::new()).collect();
-        Recomputer { steps, readers, computed, stays, pinned, before }
+        Recomputer { facts: Facts::of(&steps), steps, pinned, before, inserted: 0 }
     }
 
     fn loop_at(&self, at: usize) -> Option<&FusedLoop> {
@@ -121,7 +100,7 @@ impl Recomputer {
     fn value(&mut self, at: usize, out: Var) {
         let Some(fused_loop) = self.loop_at(at) else { return };
         let is_full = fused_loop.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
-        if !is_full || self.stays[out] || self.pinned[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
+        if !is_full || self.facts.stays[out] || self.pinned[out] || !self.steps.is_large(out) {
             return;
         }
         let kinds = [Leaves::Read, Leaves::Narrower, Leaves::Stored].into_iter();
@@ -130,9 +109,11 @@ impl Recomputer {
             .map(|cone| (self.worth(fused_loop, at, out, &cone), cone))
             .find(|(readers, cone)| self.available(cone, at, out, readers));
         let Some((again, cone)) = chosen else { return };
+        let touched: Vec<usize> = [at].into_iter().chain(again.iter().copied()).collect();
+        let time = self.time(&touched);
         for &leaf in &cone.leaves {
             self.pinned[leaf] = true;
-            if self.computed[leaf] == Some(at)
+            if self.facts.computed[leaf] == Some(at)
                 && let Some(fused_loop) = self.loop_at_mut(at)
                 && !fused_loop.outs.contains(&leaf)
             {
@@ -146,12 +127,24 @@ impl Recomputer {
             self.serve(at, out, &cone, &again[from..until]);
             from = until;
         }
-        self.readers[out].retain(|r| !again.contains(r));
-        let is_needed = !self.readers[out].is_empty();
+        self.facts.readers[out].retain(|r| !again.contains(r));
+        let is_needed = !self.facts.readers[out].is_empty();
         if let Some(fused_loop) = self.loop_at_mut(at).filter(|_| !is_needed) {
             fused_loop.outs.retain(|&v| v != out);
             fused_loop.prune();
         }
+        self.note_move(&RECOMPUTE, out, time - self.time(&touched));
+    }
+
+    /// The time of these steps and of those that are inserted, in picoseconds.
+    fn time(&self, steps: &[usize]) -> i64 {
+        self.steps.time_of(steps.iter().map(|&at| &self.steps.steps[at])) + self.inserted
+    }
+
+    /// Notes that a value is no longer stored, or for fewer steps, which saves this time.
+    fn note_move(&mut self, kind: &'static Kind, value: Var, time: i64) {
+        let bytes = -(self.steps.bytes(value) as i64);
+        self.steps.made.push(Change { kind, value, results: Vec::new(), kept: None, time, bytes });
     }
 
     /// The readers for which computing a value again pays: steps far away, or all readers if they are loops that can compute it, none of
@@ -159,7 +152,7 @@ impl Recomputer {
     fn worth(&self, fused_loop: &FusedLoop, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
         let bytes = self.steps.jaxpr.avals[out].bytes();
         let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.jaxpr.avals[leaf].bytes()).sum();
-        let readers = &self.readers[out];
+        let readers = &self.facts.readers[out];
         let may_read = |&reader: &usize| {
             self.loop_at(reader).is_some_and(|g| g.reduction.is_none())
                 && self.can_inline(reader, fused_loop, out, cone)
@@ -207,7 +200,9 @@ impl Recomputer {
             Leaves::Read => false,
             Leaves::All => true,
             Leaves::Narrower => avals[var].bytes() < avals[out].bytes(),
-            Leaves::Stored => self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR_STEPS),
+            Leaves::Stored => {
+                self.facts.stays[var] || self.facts.readers[var].last().is_some_and(|&r| r > at + FAR_STEPS)
+            }
         }
     }
 
@@ -218,10 +213,10 @@ impl Recomputer {
     fn available(&self, cone: &Cone, at: usize, out: Var, readers: &[usize]) -> bool {
         let (Some(fused_loop), Some(&step)) = (self.loop_at(at), readers.last()) else { return false };
         let aval = |var: Var| &self.steps.jaxpr.avals[var];
-        let last = |leaf: Var| self.readers[leaf].last().copied().unwrap_or(0);
+        let last = |leaf: Var| self.facts.readers[leaf].last().copied().unwrap_or(0);
         let stays = |leaf: Var| {
-            let is_row = self.computed[leaf] == Some(at) && self.is_row(leaf, at);
-            self.stays[leaf] || aval(leaf).bytes() < SMALL_BYTES || is_row || last(leaf) + FAR_STEPS >= step
+            let is_row = self.facts.computed[leaf] == Some(at) && self.is_row(leaf, at);
+            self.facts.stays[leaf] || !self.steps.is_large(leaf) || is_row || last(leaf) + FAR_STEPS >= step
         };
         let others: Vec<Var> = cone.leaves.iter().copied().filter(|&leaf| !stays(leaf)).collect();
         match others.iter().map(|&leaf| aval(leaf).bytes()).sum::<usize>().cmp(&aval(out).bytes()) {
@@ -258,11 +253,13 @@ impl Recomputer {
         }
         let (members, again) = self.copies(at, out, cone);
         let fused_loop = FusedLoop { members, rows: size, columns: None, reduction: None, outs: vec![again] };
-        self.before[first].push(Step::Loop(fused_loop));
+        let step = Step::Loop(fused_loop);
+        self.inserted += self.steps.time(&step) as i64;
+        self.before[first].push(step);
         self.note(cone, first);
         for &reader in readers {
             self.steps.steps[reader].replace(out, again);
-            self.readers[again].push(reader);
+            self.facts.readers[again].push(reader);
         }
     }
 
@@ -279,9 +276,7 @@ impl Recomputer {
     /// Notes that the leaves are read at a step.
     fn note(&mut self, cone: &Cone, reader: usize) {
         for &leaf in &cone.leaves {
-            self.readers[leaf].push(reader);
-            self.readers[leaf].sort_unstable();
-            self.readers[leaf].dedup();
+            self.facts.read(leaf, reader);
         }
     }
 
@@ -323,9 +318,7 @@ impl Recomputer {
     /// A new variable of the same aval.
     fn var(&mut self, like: Var) -> Var {
         let var = self.steps.var_like(like);
-        self.readers.push(Vec::new());
-        self.computed.push(None);
-        self.stays.push(false);
+        self.facts.push();
         self.pinned.push(true);
         var
     }

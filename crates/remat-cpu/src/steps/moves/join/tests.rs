@@ -6,6 +6,7 @@ use remat_ir::{Array, Device, Jaxpr, Reference};
 use remat_opt::pipeline::{CPU, run};
 use remat_testkit::arrays::{assert_same, plain};
 
+use super::super::proposed;
 use super::*;
 use crate::Cpu;
 
@@ -19,8 +20,7 @@ fn program(equations: &str, outs: &str) -> String {
 fn loops(text: &str) -> Option<Vec<(usize, usize)>> {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-    let order: Vec<StepId> = (0..steps.steps.len()).map(StepId::from_usize).collect();
-    let joined = steps.join(&order, &HashSet::new()).unwrap_or_else(|e| panic!("{e}"))?;
+    let joined = proposed(propose, &steps, &|_, _| true).unwrap_or_else(|e| panic!("{e}"))?;
     let of_step =
         |step: &Step| step.fused_loop().map_or((0, 0), |fused_loop| (fused_loop.members.len(), fused_loop.outs.len()));
     Some(joined.steps.iter().map(of_step).collect())

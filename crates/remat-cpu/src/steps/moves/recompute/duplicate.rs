@@ -7,16 +7,16 @@
 //! take that of a kept operand: the peak may then be higher by the result.) The same elements are computed, so results do not change.
 
 use remat_ir::Var;
-use remat_opt::cost::{SMALL_BYTES, is_cheap};
+use remat_opt::cost::is_cheap;
 
-use super::super::ir::{FusedLoop, Steps};
-use super::{Cone, Leaves, Recomputer, reads};
+use super::{Cone, Kind, Leaves, Recomputer, reads};
+use crate::steps::cost::equation_bytes;
+use crate::steps::ir::{FusedLoop, Steps};
+
+const DUPLICATE: Kind = Kind { name: "duplicate", why: "loops that read it move fewer bytes if they compute it" };
 
 /// The most equations that are duplicated for a value.
 const MOST_DUPLICATED: usize = 6;
-
-/// The bytes that arrive from memory in the time a loop takes to compute one equation for one element.
-pub(in crate::steps) const BYTES_OF_EQUATION: usize = 1;
 
 /// Computes values where they are read.
 pub(in crate::steps) fn duplicate(steps: Steps) -> Steps {
@@ -36,12 +36,12 @@ impl Recomputer {
     /// Computes a stored value in all loops that read it, if they can and it pays.
     fn duplicate(&mut self, at: usize, out: Var) {
         let Some(fused_loop) = self.loop_at(at) else { return };
-        if self.stays[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
+        if self.facts.stays[out] || !self.steps.is_large(out) {
             return;
         }
         let Some(cone) = self.cone(fused_loop, at, out, Leaves::All) else { return };
         let is_cheap = |&i: &usize| is_cheap(&self.steps.eqn(fused_loop.members[i].eqn).op);
-        let readers = self.readers[out].clone();
+        let readers = self.facts.readers[out].clone();
         let pays = cone.members.len() <= MOST_DUPLICATED
             && cone.members.iter().all(is_cheap)
             && readers.iter().all(|&reader| self.can_inline(reader, fused_loop, out, &cone))
@@ -50,22 +50,24 @@ impl Recomputer {
         if !pays || readers.is_empty() {
             return;
         }
+        let touched: Vec<usize> = [at].into_iter().chain(readers.iter().copied()).collect();
+        let time = self.time(&touched);
         for &reader in &readers {
             self.inline(at, out, &cone, reader);
         }
-        self.readers[out].clear();
+        self.facts.readers[out].clear();
         if let Some(fused_loop) = self.loop_at_mut(at) {
             fused_loop.outs.retain(|&v| v != out);
             fused_loop.prune();
         }
+        self.note_move(&DUPLICATE, out, time - self.time(&touched));
     }
 
     /// Whether computing the value in its readers moves fewer bytes, with equations counted as bytes.
     fn pays(&self, from: &FusedLoop, out: Var, cone: &Cone, readers: &[usize]) -> bool {
-        let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
-        let large = || cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES);
-        // A store first reads its cache line.
-        let mut saved = (2 + readers.len()) * bytes(out);
+        let bytes = |var: Var| self.steps.bytes(var);
+        let large = || cone.leaves.iter().copied().filter(|&leaf| self.steps.is_large(leaf));
+        let mut saved = self.steps.store_bytes(out) + readers.len() * bytes(out);
         if from.outs == [out] {
             saved += large().map(bytes).sum::<usize>();
         }
@@ -73,20 +75,15 @@ impl Recomputer {
             let is_read = |leaf: Var| self.loop_at(reader).is_some_and(|g| g.members.iter().any(|m| reads(m, leaf)));
             large().filter(|&leaf| !is_read(leaf)).map(bytes).sum::<usize>()
         };
-        let equations = readers.len() * cone.members.len() * from.size() * BYTES_OF_EQUATION;
+        let equations = readers.len() * equation_bytes(cone.members.len(), from.size());
         readers.iter().map(more).sum::<usize>() + equations < saved
     }
 
     /// Whether the operands kept for the readers have no more bytes than the value.
     fn needs_no_memory(&self, out: Var, cone: &Cone, readers: &[usize]) -> bool {
-        let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let last = readers.last();
-        let is_kept = |leaf: Var| !self.is_output(leaf) && self.readers[leaf].last() < last;
-        let kept = cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES && is_kept(leaf));
-        kept.map(bytes).sum::<usize>() <= bytes(out)
-    }
-
-    fn is_output(&self, var: Var) -> bool {
-        self.stays[var] && !self.steps.jaxpr.ins.contains(&var)
+        let is_kept = |leaf: Var| !self.facts.is_returned[leaf] && self.facts.readers[leaf].last() < last;
+        let kept = cone.leaves.iter().copied().filter(|&leaf| self.steps.is_large(leaf) && is_kept(leaf));
+        kept.map(|leaf| self.steps.bytes(leaf)).sum::<usize>() <= self.steps.bytes(out)
     }
 }

@@ -15,8 +15,10 @@ use std::collections::{HashMap, HashSet};
 use remat_ir::{Jaxpr, Result, Var, VarMap};
 use remat_kernels::{BlockedLoops, Layout};
 
-use super::check::check;
-use super::ir::{Blocks, FusedLoop, Step, Steps, Value};
+use super::{Change, Kind, Program, Proposal};
+use crate::steps::check::check;
+use crate::steps::facts::Facts;
+use crate::steps::ir::{Blocks, FusedLoop, Step, Steps, Value};
 
 /// The fewest elements of a space. Smaller arrays stay in the caches from one loop to the next.
 const LEAST_ELEMENTS: usize = 1 << 17;
@@ -26,62 +28,55 @@ const LEAST_POSITIONS: usize = BlockedLoops::LEAST_POSITIONS;
 /// Loops in one step are at most this many steps apart.
 const MOST_STEPS_BETWEEN: usize = 24;
 
-impl Steps {
-    /// The steps with loops grouped into blocks, or `None` if there are none to group. `allowed` tells which numbers of inputs and outputs
-    /// such a step may have. They are estimated before there are kernels and can rarely be exceeded. Loops that compute one of the
-    /// variables `apart` stay apart.
-    ///
-    /// # Errors
-    /// If the steps are wrong, which is a defect.
-    pub(crate) fn in_blocks(
-        &self,
-        allowed: impl Fn(usize, usize) -> bool,
-        apart: &HashSet<Var>,
-    ) -> Result<Option<Steps>> {
-        let mut needed = VarMap::filled(self.jaxpr.avals.len(), false);
-        for base in self.jaxpr.outs.iter().filter_map(|out| self.values[out.var()?].base()) {
-            needed[base] = true;
-        }
-        let mut reads = VarMap::filled(self.jaxpr.avals.len(), 0);
-        for var in self.steps.iter().flat_map(|step| step.reads(&self.tokens)) {
-            reads[var] += 1;
-        }
-        let rest = self.steps.iter().cloned().map(Some).collect();
-        let mut blocker = Blocker { steps: self, allowed, apart, needed, reads, rest, is_changed: false };
-        let mut at = 0;
-        while at < blocker.rest.len() {
-            at = blocker.reduction(at);
-        }
-        if !blocker.is_changed {
-            return Ok(None);
-        }
-        let steps = self.with(blocker.rest.into_iter().flatten().collect());
-        check(&steps)?;
-        Ok(Some(steps))
+const KIND: Kind =
+    Kind { name: "block", why: "loops over one space find the values of the loops before them in the cache" };
+
+/// The steps with loops grouped into blocks.
+///
+/// # Errors
+/// If the changed steps are wrong, which is a defect.
+pub(crate) fn propose(program: &Program<'_>) -> Result<Option<Proposal>> {
+    let steps = program.steps;
+    let mut reads = VarMap::filled(steps.jaxpr.avals.len(), 0);
+    for var in steps.steps.iter().flat_map(|step| step.reads(&steps.tokens)) {
+        reads[var] += 1;
     }
+    let rest = steps.steps.iter().cloned().map(Some).collect();
+    let is_returned = Facts::of(steps).is_returned;
+    let mut blocker = Blocker { program, is_returned, reads, rest, moves: Vec::new() };
+    let mut at = 0;
+    while at < blocker.rest.len() {
+        at = blocker.reduction(at);
+    }
+    let Blocker { rest, moves, .. } = blocker;
+    if moves.is_empty() {
+        return Ok(None);
+    }
+    let steps = steps.with(rest.into_iter().flatten().collect());
+    check(&steps)?;
+    Ok(Some(Proposal { steps, moves }))
 }
 
-struct Blocker<'a, F> {
-    steps: &'a Steps,
-    /// Whether a step may have this many inputs and outputs.
-    allowed: F,
-    /// Variables whose loops stay apart.
-    apart: &'a HashSet<Var>,
-    /// The variables that the program returns.
-    needed: VarMap<bool>,
+struct Blocker<'a> {
+    program: &'a Program<'a>,
+    is_returned: VarMap<bool>,
     /// How often the steps read each variable.
     reads: VarMap<usize>,
     /// The steps; a step that has joined another is taken out.
     rest: Vec<Option<Step>>,
-    is_changed: bool,
+    moves: Vec<Change>,
 }
 
-impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
+impl Blocker<'_> {
+    fn steps(&self) -> &Steps {
+        self.program.steps
+    }
+
     fn fused_loop(&self, at: usize) -> Option<&FusedLoop> {
         self.rest[at]
             .as_ref()?
             .fused_loop()
-            .filter(|fused_loop| !fused_loop.outs.iter().any(|out| self.apart.contains(out)))
+            .filter(|fused_loop| !fused_loop.outs.iter().any(|out| self.program.excluded.contains(out)))
     }
 
     /// Makes one step of the loops around a reduction. Returns the next position to visit.
@@ -96,7 +91,7 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
         };
         let makes = |i: usize| {
             self.fused_loop(i).is_some_and(|maker| {
-                kind(maker, space) == Some(Kind::Full)
+                size_of(maker, space) == Some(Size::Full)
                     && maker.reduction.is_none()
                     && maker.outs.iter().any(|&out| reads(fused_loop, out))
             })
@@ -106,7 +101,7 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
             let mut joined = self.joined(start, space);
             while joined.contains(&at) {
                 let fused_loops: Vec<&FusedLoop> = joined.iter().filter_map(|&i| self.fused_loop(i)).collect();
-                let full = fused_loops.iter().filter(|fused_loop| kind(fused_loop, space) == Some(Kind::Full));
+                let full = fused_loops.iter().filter(|fused_loop| size_of(fused_loop, space) == Some(Size::Full));
                 if full.count() > 1 && self.is_worthwhile(&fused_loops, space) {
                     return self.join(&joined, space);
                 }
@@ -127,11 +122,11 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
                 at += 1;
                 continue;
             };
-            let reads: Vec<Var> = step.reads(&self.steps.tokens).collect();
+            let reads: Vec<Var> = step.reads(&self.steps().tokens).collect();
             if reads.iter().any(|var| after.contains(var)) {
                 after.extend(step.outs());
             } else if reads.iter().any(|var| inside.contains(var)) {
-                if self.fused_loop(at).is_some_and(|fused_loop| fits(&self.steps.jaxpr, fused_loop, space, &inside)) {
+                if self.fused_loop(at).is_some_and(|fused_loop| fits(&self.steps().jaxpr, fused_loop, space, &inside)) {
                     joined.push(at);
                     inside.extend(step.outs());
                 } else {
@@ -155,12 +150,12 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
             *inner.entry(base).or_default() += 1;
         }
         let outs = fused_loops.iter().flat_map(|fused_loop| &fused_loop.outs).copied();
-        outs.filter(|out| self.needed[*out] || self.reads[*out] > inner.get(out).copied().unwrap_or(0)).collect()
+        outs.filter(|out| self.is_returned[*out] || self.reads[*out] > inner.get(out).copied().unwrap_or(0)).collect()
     }
 
     /// Whether one step for these loops is faster, and has no more inputs and outputs than allowed.
     fn is_worthwhile(&self, fused_loops: &[&FusedLoop], space: [usize; 3]) -> bool {
-        let avals = &self.steps.jaxpr.avals;
+        let avals = &self.steps().jaxpr.avals;
         let all = space.iter().product::<usize>();
         let outs = self.read_by_others(fused_loops);
         // Values that no other step reads. As in `compile::fused_loops`, their last reader computes a result in place of them.
@@ -193,7 +188,7 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
         arrays.retain(|array| !made.contains(array));
         arrays.extend(stored.iter().filter(|out| avals[**out].size() == all));
         let width = arrays.iter().map(|&array| avals[array].dtype.size()).sum();
-        (self.allowed)(inputs.len(), outs.len()) && BlockedLoops::are_worthwhile(space, width)
+        (self.program.has_room)(inputs.len(), outs.len()) && BlockedLoops::are_worthwhile(space, width)
     }
 
     /// Makes one step of these loops. Steps in between that do not depend on them go before it, the others after it. Returns the next
@@ -208,7 +203,7 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
             if joined.contains(&at) {
                 behind.extend(step.outs());
                 fused_loops.extend(step.fused_loop().cloned());
-            } else if step.reads(&self.steps.tokens).any(|var| behind.contains(&var)) {
+            } else if step.reads(&self.steps().tokens).any(|var| behind.contains(&var)) {
                 behind.extend(step.outs());
                 after.push(step);
             } else {
@@ -217,19 +212,24 @@ impl<F: Fn(usize, usize) -> bool> Blocker<'_, F> {
         }
         let outs = self.read_by_others(&fused_loops.iter().collect::<Vec<&FusedLoop>>());
         let there = first + before.len();
+        let apart: Vec<Step> = fused_loops.iter().cloned().map(Step::Loop).collect();
         let blocks = Step::Blocks(Blocks { fused_loops, space, outs });
+        let time = self.steps().time_of(&apart) - self.steps().time_of([&blocks]);
+        let results: Vec<Var> = blocks.loop_results().collect();
+        if let Some(&value) = results.last() {
+            self.moves.push(Change { kind: &KIND, value, results, kept: None, time, bytes: 0 });
+        }
         let all = before.into_iter().chain([blocks]).chain(after);
         for (at, step) in (first..=last).zip(all) {
             self.rest[at] = Some(step);
         }
-        self.is_changed = true;
         there + 1
     }
 }
 
 /// The size of a loop's results.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum Size {
     /// One element per position of the space, or reductions of these.
     Full,
     /// One element per position along the dimension.
@@ -248,29 +248,29 @@ fn space(fused_loop: &FusedLoop) -> Option<[usize; 3]> {
     (is_one && is_large).then_some(space)
 }
 
-fn kind(fused_loop: &FusedLoop, over: [usize; 3]) -> Option<Kind> {
+fn size_of(fused_loop: &FusedLoop, over: [usize; 3]) -> Option<Size> {
     let all = over.iter().product::<usize>();
     match (&fused_loop.reduction, fused_loop.columns, fused_loop.rows) {
-        (Some(_), None, _) => (space(fused_loop) == Some(over)).then_some(Kind::Full),
-        (None, None, rows) if rows == all => Some(Kind::Full),
-        (None, None, rows) if rows == over[1] => Some(Kind::Kept),
+        (Some(_), None, _) => (space(fused_loop) == Some(over)).then_some(Size::Full),
+        (None, None, rows) if rows == all => Some(Size::Full),
+        (None, None, rows) if rows == over[1] => Some(Size::Kept),
         _ => None,
     }
 }
 
 /// Whether a loop runs over this space, and reads from the variables `inside` only elements at the positions that it computes.
-pub(super) fn fits(jaxpr: &Jaxpr, fused_loop: &FusedLoop, space: [usize; 3], inside: &[Var]) -> bool {
-    let Some(kind) = kind(fused_loop, space) else { return false };
+pub(in crate::steps) fn fits(jaxpr: &Jaxpr, fused_loop: &FusedLoop, space: [usize; 3], inside: &[Var]) -> bool {
+    let Some(of_results) = size_of(fused_loop, space) else { return false };
     let all = space.iter().product::<usize>();
     let is_in_order =
         |layout: &Layout, size: usize| layout.is_contiguous() && layout.offset == 0 && layout.size() == size;
     fused_loop.members.iter().flat_map(|m| &m.operands).all(|operand| match operand {
-        Value::View { base, layout } if inside.contains(base) => match (kind, jaxpr.avals[*base].size()) {
-            (Kind::Full, size) if size == all => is_in_order(layout, all),
-            (Kind::Full, size) if size == space[1] => {
+        Value::View { base, layout } if inside.contains(base) => match (of_results, jaxpr.avals[*base].size()) {
+            (Size::Full, size) if size == all => is_in_order(layout, all),
+            (Size::Full, size) if size == space[1] => {
                 layout.size() == all && layout.offset == 0 && repeats(layout, space)
             }
-            (Kind::Kept, size) if size == space[1] => is_in_order(layout, size),
+            (Size::Kept, size) if size == space[1] => is_in_order(layout, size),
             _ => false,
         },
         _ => true,

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use remat_ir::{Result, Var, VarMap};
 
-use super::check::check;
-use super::ir::{Step, Steps, Value};
 use super::parts::Part;
+use crate::steps::check::check;
+use crate::steps::ir::{Step, Steps, Value};
 
 impl Steps {
     /// The program that runs these parts, some of them several times. Parts of one loop that follow each other are one loop.

@@ -16,14 +16,14 @@ use std::collections::HashSet;
 
 use remat_ir::{Result, Var, VarMap};
 use remat_kernels::Extent;
-use remat_opt::cost::SMALL_BYTES;
-use remat_plan::StepId;
 
-use super::check::check;
-use super::fuse::{MOST_MEMBERS, repeats};
-use super::ir::{FusedLoop, Member, Step, Steps, Value, read_by};
-use super::merge::{MOST_READ, merge_members};
-use super::recompute::BYTES_OF_EQUATION;
+use super::{Change, Kind, Program, Proposal};
+use crate::steps::check::check;
+use crate::steps::cost::equation_bytes;
+use crate::steps::facts::{Facts, outside};
+use crate::steps::fuse::{MOST_MEMBERS, repeats};
+use crate::steps::ir::{FusedLoop, Member, Step, Steps, Value};
+use crate::steps::merge::{MOST_READ, merge_members};
 
 /// Joined loops are at most this many steps apart: the steps between them are delayed.
 const MOST_STEPS_DELAYED: usize = 6;
@@ -31,56 +31,49 @@ const MOST_STEPS_DELAYED: usize = 6;
 /// The joined loop costs at most this fraction of both loops: smaller gains are not worth another order of the steps.
 const MOST_OF_BOTH: [usize; 2] = [7, 8];
 
-impl Steps {
-    /// The steps in the order in which they run, with loops joined where that saves time. Loops that compute one of the variables `apart`
-    /// stay apart. `None` if there are no loops to join.
-    ///
-    /// # Errors
-    /// If the steps are wrong, which is a defect.
-    pub(crate) fn join(&self, order: &[StepId], apart: &HashSet<Var>) -> Result<Option<Steps>> {
-        // Copies of results have no step here.
-        let order = order.iter().filter(|step| step.index() < self.steps.len());
-        let all: Vec<Step> = order.map(|step| self.steps[step.index()].clone()).collect();
-        let mut readers: VarMap<usize> = VarMap::filled(self.jaxpr.avals.len(), 0);
-        for step in &all {
-            outside(step).into_iter().for_each(|var| readers[var] += 1);
+const KIND: Kind = Kind { name: "join", why: "one loop computes what two loops share" };
+
+/// The steps in the order in which they run, with loops joined.
+///
+/// # Errors
+/// If the changed steps are wrong, which is a defect.
+pub(crate) fn propose(program: &Program<'_>) -> Result<Option<Proposal>> {
+    let positions: Vec<usize> = program.positions().collect();
+    let all: Vec<Step> = positions.iter().map(|&at| program.steps.steps[at].clone()).collect();
+    let Facts { readers, is_returned, .. } = Facts::of(program.steps);
+    let mut reads: VarMap<usize> = VarMap::filled(program.steps.jaxpr.avals.len(), 0);
+    readers.iter().for_each(|(var, readers)| reads[var] = readers.len() + usize::from(is_returned[var]));
+    let (steps, excluded, seen) = (program.steps.with(Vec::new()), program.excluded, Vec::with_capacity(all.len()));
+    let mut joiner = Joiner { steps, excluded, seen, readers: reads, moves: Vec::new() };
+    let mut at = 0;
+    let mut later = all.into_iter();
+    loop {
+        if at == joiner.seen.len() {
+            let Some(step) = later.next() else { break };
+            joiner.seen.push(step);
         }
-        for base in self.jaxpr.outs.iter().filter_map(|out| self.values[out.var()?].base()) {
-            readers[base] += 1;
-        }
-        let steps = self.with(Vec::new());
-        let mut joiner = Joiner { steps, apart, seen: Vec::with_capacity(all.len()), readers };
-        let (mut at, mut is_changed) = (0, false);
-        let mut later = all.into_iter();
-        loop {
-            if at == joiner.seen.len() {
-                let Some(step) = later.next() else { break };
-                joiner.seen.push(step);
-            }
-            let joined = joiner.join_one_before(at);
-            is_changed |= joined.is_some();
-            // The joined loop may be joined to another.
-            at = joined.unwrap_or(at + 1);
-        }
-        let Joiner { mut steps, seen, .. } = joiner;
-        if !is_changed {
-            return Ok(None);
-        }
-        steps.steps = seen;
-        check(&steps)?;
-        Ok(Some(steps))
+        // The joined loop may be joined to another.
+        at = joiner.join_one_before(at).unwrap_or(at + 1);
     }
+    let Joiner { mut steps, seen, moves, .. } = joiner;
+    if moves.is_empty() {
+        return Ok(None);
+    }
+    steps.steps = seen;
+    check(&steps)?;
+    Ok(Some(Proposal { steps, moves }))
 }
 
 struct Joiner<'a> {
     /// The program, without its steps.
     steps: Steps,
     /// Variables whose loops stay apart.
-    apart: &'a HashSet<Var>,
+    excluded: &'a HashSet<Var>,
     /// The steps up to the last one that was visited. The later ones are not here, so that a join moves few of them.
     seen: Vec<Step>,
     /// The number of steps that read each variable which they do not compute; one more where it is returned.
     readers: VarMap<usize>,
+    moves: Vec<Change>,
 }
 
 impl Joiner<'_> {
@@ -93,6 +86,16 @@ impl Joiner<'_> {
                 self.readers[var] -= 1;
             }
             let joined = Step::Loop(joined);
+            let time = self.steps.time_of([&self.seen[first], &self.seen[at]]) - self.steps.time_of([&joined]);
+            let results: Vec<Var> = joined.loop_results().collect();
+            self.moves.extend(results.last().map(|&value| Change {
+                kind: &KIND,
+                value,
+                results: results.clone(),
+                kept: None,
+                time,
+                bytes: 0,
+            }));
             outside(&joined).into_iter().for_each(|var| self.readers[var] += 1);
             // The steps that need not wait, then the joined loop, then the steps that wait for it.
             let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -129,7 +132,7 @@ impl Joiner<'_> {
     /// The two loops joined, if they fit together and the joined loop costs less.
     fn joined(&self, first: usize, second: usize) -> Option<FusedLoop> {
         let may_join = |fused_loop: &&FusedLoop| {
-            fused_loop.reduction.is_none() && !fused_loop.outs.iter().any(|out| self.apart.contains(out))
+            fused_loop.reduction.is_none() && !fused_loop.outs.iter().any(|out| self.excluded.contains(out))
         };
         let [a, b] = [first, second].map(|at| self.seen[at].fused_loop().filter(may_join));
         let (a, b) = (a?, b?);
@@ -166,16 +169,13 @@ impl Joiner<'_> {
         (cost * whole <= (a_cost? + b_cost?) * part).then_some(joined)
     }
 
-    /// The cost of a loop: the bytes that it reads and writes, plus its equations, counted as bytes. `None` if it reads more than
-    /// [`MOST_READ`] arrays.
+    /// The bytes that a loop reads and writes, with its equations counted as bytes. `None` if it reads more than [`MOST_READ`] arrays.
     fn cost(&self, fused_loop: &FusedLoop) -> Option<usize> {
-        let bytes = |var: &Var| self.steps.jaxpr.avals[*var].bytes();
-        let mut read = read_by(fused_loop.members.iter());
-        read.retain(|var| bytes(var) >= SMALL_BYTES);
-        // A store reads its cache line first.
-        let stored: usize = fused_loop.outs.iter().map(|out| 2 * bytes(out)).sum();
-        let equations = fused_loop.members.len() * fused_loop.size() * BYTES_OF_EQUATION;
-        (read.len() <= MOST_READ).then(|| read.iter().map(bytes).sum::<usize>() + stored + equations)
+        let read = self.steps.large_reads(fused_loop.members.iter());
+        let stored: usize = fused_loop.outs.iter().map(|&out| self.steps.store_bytes(out)).sum();
+        let equations = equation_bytes(fused_loop.members.len(), fused_loop.size());
+        let read_bytes = || read.iter().map(|&var| self.steps.bytes(var)).sum::<usize>();
+        (read.len() <= MOST_READ).then(|| read_bytes() + stored + equations)
     }
 }
 
@@ -183,15 +183,4 @@ impl Joiner<'_> {
 fn results_last(fused_loop: &mut FusedLoop) {
     let read: Vec<Var> = fused_loop.members.iter().flat_map(|m| &m.operands).filter_map(Value::base).collect();
     fused_loop.members.sort_by_key(|m| !read.contains(&m.out));
-}
-
-/// The variables whose buffers a step reads and does not compute.
-fn outside(step: &Step) -> Vec<Var> {
-    if let Step::Loop(fused_loop) = step {
-        return read_by(fused_loop.members.iter());
-    }
-    let mut reads: Vec<Var> = step.operands().filter_map(Value::base).collect();
-    reads.sort_unstable();
-    reads.dedup();
-    reads
 }

@@ -7,7 +7,7 @@
 use remat_ir::Var;
 use remat_kernels::Extent;
 
-use super::ir::{FusedLoop, Step, Steps};
+use crate::steps::ir::{FusedLoop, Step, Steps};
 
 /// What a step of a plan is: a step of the program, or one result of a loop.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ impl Steps {
 
 impl FusedLoop {
     /// The loop that computes these results of this one, and reads the others.
-    pub(super) fn part(&self, outs: &[Var]) -> FusedLoop {
+    pub(in crate::steps) fn part(&self, outs: &[Var]) -> FusedLoop {
         let mut part = self.clone();
         part.members.retain(|member| !self.outs.contains(&member.out) || outs.contains(&member.out));
         part.outs.retain(|out| outs.contains(out));

@@ -1,0 +1,90 @@
+//! A program with kernels, a schedule and a memory plan: what its bytes and its time are known of.
+
+use std::rc::Rc;
+
+use oxc_index::IndexVec;
+use remat_ir::{Jaxpr, Result};
+use remat_kernels::Threads;
+use remat_plan::{BufferId, Graph, MemoryPlan, StepId, plan_memory, schedule};
+
+use super::buffers::Owner;
+use super::kernels::{Controls, Kernels};
+use super::{Caller, layout};
+use crate::ids::ResultId;
+use crate::peak::Programs;
+use crate::program::ProgramResult;
+use crate::steps::Steps;
+
+/// What all candidates for a program share.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) jaxpr: &'a Jaxpr,
+    pub(super) caller: Caller,
+    pub(super) threads: &'a Threads,
+    /// The bodies of loops and branches, which are compiled once.
+    pub(super) controls: &'a Controls,
+}
+
+/// Steps that compute a program, with what a run of them takes.
+pub(super) struct Candidate<'a> {
+    pub(super) kernels: Kernels<'a>,
+    pub(super) results: IndexVec<ResultId, ProgramResult>,
+    /// For callers who keep the arguments.
+    pub(super) keeping: Ordered,
+    /// For callers who donate them, if that needs another order.
+    pub(super) donating: Option<Ordered>,
+    /// The programs in these orders.
+    pub(super) programs: Programs,
+    /// The time of a run, in picoseconds by the cost model.
+    pub(super) time: u64,
+}
+
+/// A schedule of the steps, and their memory in it.
+pub(super) struct Ordered {
+    pub(super) order: Vec<StepId>,
+    pub(super) plan: MemoryPlan,
+}
+
+impl Ordered {
+    fn new(graph: &Graph) -> Result<Ordered> {
+        let order = schedule(graph);
+        let plan = plan_memory(graph, &order)?;
+        Ok(Ordered { order, plan })
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// # Errors
+    /// If there is no kernel for a step, or the plan is wrong.
+    pub(super) fn candidate(&self, steps: Steps) -> Result<Candidate<'a>> {
+        let mut kernels = Kernels::new(Rc::new(steps), self.threads, self.controls)?;
+        let results = kernels.results(self.caller)?;
+        let mut graph = kernels.graph();
+        if let Caller::Control([first, end]) = self.caller {
+            let is_kept = |buffer: BufferId| match kernels.buffers.owner(buffer) {
+                Owner::Argument(argument) => !(first..end).contains(&argument.index()),
+                _ => false,
+            };
+            graph.steps.iter_mut().for_each(|step| step.in_place.retain(|(input, _)| !is_kept(*input)));
+        }
+        let time = graph.steps.iter().map(|step| step.cost).fold(0, u64::saturating_add);
+        let keeping = Ordered::new(&graph)?;
+        // The body of a loop or a branch donates what its control flow allows, and its plan accounts for that.
+        let donated = if self.caller == Caller::User { graph.for_donated_arguments() } else { None };
+        let donating = donated.as_ref().map(Ordered::new).transpose()?;
+        let program = |ordered: &Ordered| layout::program(self.jaxpr, &kernels, &results, ordered);
+        let programs = Programs::new(program(&keeping)?, donating.as_ref().map(program).transpose()?);
+        Ok(Candidate { kernels, results, keeping, donating, programs, time })
+    }
+}
+
+impl Candidate<'_> {
+    pub(super) fn steps(&self) -> &Rc<Steps> {
+        &self.kernels.steps
+    }
+
+    /// The order and memory for callers who donate arguments.
+    pub(super) fn for_donating(&self) -> &Ordered {
+        self.donating.as_ref().unwrap_or(&self.keeping)
+    }
+}
