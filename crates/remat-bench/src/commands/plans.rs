@@ -32,8 +32,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "none", help = crate::arguments::POLICY_HELP)]
     policy: String,
     /// Run each plan this often, in turn with the program without a limit, and state the median of the ratios of their times
-    #[arg(long, default_value_t = 0, value_parser = up_to(1000))]
-    measure: usize,
+    #[arg(long, value_parser = up_to(1000))]
+    measure: Option<usize>,
     /// Print lines of JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -187,7 +187,7 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
         fits,
         overhead: time(&graph) as f64 / free.time as f64 - 1.0,
         bound: bound(&free.graph, &free.order, budget) as f64 / free.time as f64,
-        measured: (args.measure > 0).then(|| measured(jaxpr, &options, args.measure)).transpose()?,
+        measured: args.measure.map(|times| measured(jaxpr, &options, times)).transpose()?,
         plan_s,
     })
 }

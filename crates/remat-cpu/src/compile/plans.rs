@@ -40,8 +40,10 @@ pub(super) struct Plans<'a, 'c> {
     unlimited: (usize, u64),
 }
 
-/// The forms of the steps, which differ in what they store and compute again on their own.
-const FORMS: [fn(Jaxpr) -> Result<Steps>; 2] = [Steps::of, Steps::storing];
+/// The forms of the steps, which differ in what they store and compute again on their own, and whether moves are made before the plan or only
+/// after it. A plan of steps after moves keeps loops in blocks together, which is faster; one of steps before them has more to choose from.
+const FORMS: [(fn(Jaxpr) -> Result<Steps>, bool); 4] =
+    [(Steps::of, false), (Steps::storing, false), (Steps::of, true), (Steps::storing, true)];
 
 /// The steps of a program, of which some may run again.
 struct Form {
@@ -88,8 +90,11 @@ impl<'a, 'c> Plans<'a, 'c> {
 
     /// A form of the steps, if there is one of this number.
     fn form(&self, number: u32) -> Result<Option<Rc<Form>>> {
-        let Some(lower) = FORMS.get(number as usize) else { return Ok(None) };
-        let candidate = self.subject.candidate(lower(pipeline::run(pipeline::CPU, self.subject.jaxpr)?)?)?;
+        let Some((lower, is_moved)) = FORMS.get(number as usize) else { return Ok(None) };
+        let mut candidate = self.subject.candidate(lower(pipeline::run(pipeline::CPU, self.subject.jaxpr)?)?)?;
+        if *is_moved {
+            candidate = self.subject.improved(candidate, Allowed::AsBefore, &mut Vec::new())?;
+        }
         let programs = &candidate.programs;
         let is_donated = |argument| self.caller.contains(argument);
         let is_keeping = std::ptr::eq(programs.for_donated(is_donated), &programs.keeping);
