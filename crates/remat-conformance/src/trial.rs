@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat::transform::on_one_device;
 use remat::{DType, Policy};
-use remat_ir::{Array, Device, Jaxpr, Value, eval};
+use remat_ir::{Array, CompileOptions, Device, Error, ErrorKind, Jaxpr, Value, eval};
 
 use crate::arrays::{array, literals};
 use crate::rereads::Program;
@@ -15,6 +15,8 @@ pub(crate) struct Way {
     policy: Option<Policy>,
     /// Whether its arguments are donated.
     is_donated: bool,
+    /// The part of its temporaries that it may have, in percent.
+    percent: usize,
     pub(crate) name: String,
 }
 
@@ -28,12 +30,18 @@ pub(crate) fn ways() -> Vec<Way> {
         ("names(kept)", Some(Policy::names(["kept"]))),
         ("not names(kept)", Some(Policy::names(["kept"]).not())),
     ];
-    let ways = policies.into_iter().flat_map(|policy| [(policy.clone(), false), (policy, true)]);
-    ways.map(|((name, policy), is_donated)| {
-        let name = format!("{name}, {}", if is_donated { "donated" } else { "kept" });
-        Way { policy, is_donated, name }
-    })
-    .collect()
+    let ways = policies.into_iter().flat_map(|policy| [(policy.clone(), false, 100), (policy, true, 100)]);
+    let limited = [("no regions", None, 60), ("everything", Some(Policy::Everything), 30)];
+    let limited = limited.into_iter().flat_map(|(name, policy, percent)| {
+        [false, true].map(|is_donated| ((name, policy.clone()), is_donated, percent))
+    });
+    ways.chain(limited)
+        .map(|((name, policy), is_donated, percent)| {
+            let memory = if percent < 100 { format!(", {percent} % of the temporaries") } else { String::new() };
+            let name = format!("{name}, {}{memory}", if is_donated { "donated" } else { "kept" });
+            Way { policy, is_donated, percent, name }
+        })
+        .collect()
 }
 
 /// What one run gave.
@@ -58,24 +66,37 @@ pub(crate) fn trial(
     let text = |e: remat::Error| e.to_string();
     let args: Vec<Array> = program.arguments().iter().map(array).collect();
     let expected = eval(&*program.jaxpr(None).map_err(text)?, args.clone()).map_err(text)?;
-    let outcome = |(way, Way { policy, is_donated, .. }): (usize, Way)| {
-        let jaxpr = program.jaxpr(policy.as_ref()).map_err(text)?;
-        let (comparisons, wrong) = match run(device, &jaxpr, &args, is_donated) {
+    let outcome = |(number, way): (usize, Way)| {
+        let jaxpr = program.jaxpr(way.policy.as_ref()).map_err(text)?;
+        let (comparisons, wrong) = match run(device, &jaxpr, &args, &way) {
             Ok(got) => {
                 (expected.iter().map(|x| x.aval().size() as u64).sum(), difference(&got, &expected, program.dtype))
             }
             Err(error) => (0, Some(error.to_string())),
         };
-        Ok(Outcome { way, comparisons, wrong })
+        Ok(Outcome { way: number, comparisons, wrong })
     };
     ways().into_iter().enumerate().filter(|(way, _)| is_chosen(*way)).map(outcome).collect()
 }
 
-fn run(device: &dyn Device, jaxpr: &Jaxpr, args: &[Array], is_donated: bool) -> remat::Result<Vec<Array>> {
-    let executable = device.compile(&Arc::new(on_one_device(jaxpr)?.into_owned()))?;
+fn run(device: &dyn Device, jaxpr: &Jaxpr, args: &[Array], way: &Way) -> remat::Result<Vec<Array>> {
+    let jaxpr = Arc::new(on_one_device(jaxpr)?.into_owned());
+    let mut executable = device.compile(&jaxpr)?;
+    if way.percent < 100 {
+        let donated = vec![way.is_donated; args.len()];
+        let (needed, temporaries) = (executable.peak_where_donated(&donated), executable.memory().temporaries);
+        let memory_limit = Some(needed - temporaries + temporaries * way.percent / 100);
+        let options = CompileOptions { donated: donated.clone(), memory_limit, ..CompileOptions::default() };
+        executable = device.compile_with(&jaxpr, &options)?;
+        let planned = executable.peak_where_donated(&donated);
+        if planned > needed {
+            let message = format!("a limit makes the program need {planned} bytes and not {needed}");
+            return Err(Error::new(ErrorKind::Internal, "compile", message));
+        }
+    }
     let values = args.iter().map(|x| device.put(x)).collect::<remat::Result<Vec<Value>>>()?;
     // Another reference keeps an argument.
-    let _kept = (!is_donated).then(|| values.clone());
+    let _kept = (!way.is_donated).then(|| values.clone());
     executable.execute(values)?.into_iter().map(Value::into_host).collect()
 }
 

@@ -9,8 +9,7 @@ use remat::{Cpu, DType};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
 use remat_cli::times::median;
-use remat_ir::{Array, Aval, CompileOptions, Device, Jaxpr, Literal, MemoryStats};
-use remat_plan::{Graph, StepId, bound, schedule};
+use remat_ir::{Array, Aval, CompileOptions, Device, Jaxpr, Literal, MemoryStats, Rematerialization};
 use serde::Serialize;
 
 use crate::case::Work;
@@ -68,7 +67,7 @@ struct Record {
     fits: bool,
     /// The time beyond that without a limit, as a share of it.
     overhead: f64,
-    /// No plan in this order has less.
+    /// No plan of these steps in this order takes less for those that run again.
     bound: f64,
     /// The overhead as measured, where it was.
     measured: Option<f64>,
@@ -126,10 +125,7 @@ impl Model {
 /// A step compiled without a limit.
 struct Unlimited {
     memory: MemoryStats,
-    graph: Graph,
-    order: Vec<StepId>,
-    /// In picoseconds, by the cost model.
-    time: u64,
+    steps: usize,
     compile_s: f64,
 }
 
@@ -138,7 +134,7 @@ impl Unlimited {
         let started = Instant::now();
         let (graph, memory) = Cpu::default().graph(jaxpr, &CompileOptions::default())?;
         let compile_s = started.elapsed().as_secs_f64();
-        Ok(Unlimited { memory, order: schedule(&graph), time: time(&graph), graph, compile_s })
+        Ok(Unlimited { memory, steps: graph.steps.len(), compile_s })
     }
 
     fn record(&self, model: Model, args: &Args) -> Record {
@@ -147,7 +143,7 @@ impl Unlimited {
             framework: FRAMEWORK,
             model,
             policy: args.policy.clone(),
-            steps: self.graph.steps.len(),
+            steps: self.steps,
             percent: 100,
             budget: temporaries,
             temporaries,
@@ -162,33 +158,27 @@ impl Unlimited {
 
 const FRAMEWORK: &str = concat!("remat ", env!("CARGO_PKG_VERSION"));
 
-/// The time of each step once, in picoseconds.
-fn time(graph: &Graph) -> u64 {
-    graph.steps.iter().map(|step| step.cost).sum()
-}
-
 fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, percent: usize) -> Result<Record> {
     let MemoryStats { temporaries, donated_peak, .. } = free.memory;
     let budget = temporaries / 100 * percent;
     let limit = donated_peak - temporaries + budget;
     let options = CompileOptions { memory_limit: Some(limit), ..CompileOptions::default() };
     let started = Instant::now();
-    let (graph, memory) = Cpu::default().graph(jaxpr, &options)?;
+    let program = Cpu::default().compile_with(jaxpr, &options)?;
     let plan_s = started.elapsed().as_secs_f64();
-    let fits = memory.donated_peak <= limit;
+    let plan = program.rematerialization();
+    let of_plan = |of: fn(&Rematerialization) -> f64| plan.as_deref().map_or(0.0, of);
     Ok(Record {
-        framework: FRAMEWORK,
-        model,
-        policy: args.policy.clone(),
-        steps: graph.steps.len(),
+        steps: plan.as_ref().map_or(free.steps, |plan| plan.schedule.runs.len()),
         percent,
         budget,
-        temporaries: memory.temporaries,
-        fits,
-        overhead: time(&graph) as f64 / free.time as f64 - 1.0,
-        bound: bound(&free.graph, &free.order, budget) as f64 / free.time as f64,
+        temporaries: program.memory().temporaries,
+        fits: program.peak_where_donated(&[]) <= limit,
+        overhead: of_plan(Rematerialization::overhead),
+        bound: of_plan(|plan| plan.bound as f64 / plan.unlimited_time.max(1) as f64),
         measured: args.measure.map(|times| measured(jaxpr, &options, times)).transpose()?,
         plan_s,
+        ..free.record(model, args)
     })
 }
 

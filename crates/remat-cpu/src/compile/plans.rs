@@ -29,8 +29,9 @@ const ADJUST: Effort = Effort { evaluations: 100_000 };
 /// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
 const ROOM: usize = 200;
 
-/// Forms whose first plans take no more than the time of the fastest by this factor are planned further.
+/// Forms whose first plans take no more than the time of the fastest by this factor are planned further, and at most this many of them.
 const NEAR: (u64, u64) = (21, 20);
+const SEARCHED: usize = 3;
 
 /// A program of which plans are made.
 pub(super) struct Plans<'a, 'c> {
@@ -146,7 +147,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         let most = first.iter().map(|(_, repeated)| repeated.time).min().unwrap_or(0) / NEAR.1 * NEAR.0;
         first.sort_by_key(|(_, repeated)| repeated.time);
         let mut best: Option<Rc<Repeated>> = None;
-        for (form, repeated) in first {
+        for (form, repeated) in first.into_iter().take(SEARCHED) {
             if best.is_some() && repeated.time > most {
                 break;
             }
