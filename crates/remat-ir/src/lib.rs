@@ -4,7 +4,7 @@
 //!
 //! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
-//! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value): the uses of any program
+//! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
 //!
 //! Not here: tracing, derivatives and all other transformations (crate `remat`), and anything fast.
 
@@ -25,6 +25,7 @@ mod ops;
 mod plan;
 mod policy;
 pub mod special;
+mod strength;
 mod text;
 mod value;
 
@@ -45,5 +46,6 @@ pub use moves::{Move, Moves};
 pub use ops::*;
 pub use plan::{RecomputedValue, Rematerialization, StepSchedule};
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
+pub use strength::Budgeted;
 pub use text::{Part, PrintOptions};
 pub use value::{DeviceArray, DeviceBuffer, Value};

@@ -39,7 +39,7 @@ pub struct Candidate<'a> {
 impl Candidate<'_> {
     /// The label, or the name that the operation gives if it is a `name`.
     pub fn name(&self) -> Option<&str> {
-        if let Op::Prim(Prim::Name(name)) = self.op { Some(&name.name) } else { self.label }
+        if let Op::Prim(Prim::Name(op)) = self.op { op.label().map(|name| &**name) } else { self.label }
     }
 }
 
@@ -130,6 +130,10 @@ pub enum Policy {
     },
     /// Keep at most this many bytes, chosen for the least recomputation: see [`Policy::budget`].
     Budget(usize),
+    /// What this decides stays so: see [`Policy::must`].
+    Must(Box<Policy>),
+    /// A budget may change what this decides: see [`Policy::prefer`].
+    Prefer(Box<Policy>),
     /// Keep what any of these keeps; the first that keeps or offloads determines the memory.
     #[doc(alias = "save_from_both_policies")]
     Or(Vec<Policy>),
@@ -177,8 +181,9 @@ impl Policy {
     /// is that of one iteration. Nothing fits [`Policy::budget`]`(0)`, which keeps what [`Policy::Nothing`] keeps, and a budget in which all
     /// fits keeps what [`Policy::Everything`] keeps.
     ///
-    /// Other policies decide value by value, and a budget about all values together. So it stands alone: a combination with another policy
-    /// is an error where it is applied.
+    /// Other policies decide value by value, and a budget about all values together. So it can be combined, by [`Policy::or`] or
+    /// [`Policy::First`], only with policies that say whether it may change what they decide: [`Policy::must`] and [`Policy::prefer`]. Any
+    /// other combination is an error where it is applied.
     ///
     /// ```
     /// use remat_ir::Policy;
@@ -188,6 +193,42 @@ impl Policy {
     /// ```
     pub fn budget(bytes: usize) -> Policy {
         Policy::Budget(bytes)
+    }
+
+    /// A policy whose decisions no planner changes.
+    ///
+    /// It decides as `policy`. With a budget the values that it saves are kept, and count: if they alone take more, that is an error which
+    /// names both. What it offloads or computes again is not for the budget to decide either. And an engine that computes values again to
+    /// fit a memory limit does not do so with a value that this policy saves. (Policies without a strength say what a region keeps; an
+    /// engine with a limit may still compute it again.)
+    ///
+    /// It has its effect by itself and in [`Policy::or`] and [`Policy::First`]; in `And` and `Not` it decides like `policy`. Of two
+    /// strengths one in the other the outer one counts.
+    ///
+    /// ```
+    /// use remat_ir::Policy;
+    /// // The attention is kept, and what else fits into 64 MiB together with it.
+    /// let policy = Policy::must(Policy::names(["attn"])).or(Policy::budget(64 << 20));
+    /// assert_eq!(policy.to_string(), "Or(Must(Names(attn)), Budget(64MiB))");
+    /// assert_eq!("or(must(names(attn)), budget(64MiB))".parse::<Policy>()?, policy);
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    pub fn must(policy: Policy) -> Policy {
+        Policy::Must(Box::new(policy))
+    }
+
+    /// A policy whose decisions a planner may change.
+    ///
+    /// It decides as `policy`. With a budget, values that it saves come first: those among them are kept that together fit the budget and
+    /// avoid the most recomputation; then, with what is left, any others.
+    ///
+    /// ```
+    /// use remat_ir::Policy;
+    /// let policy = Policy::prefer(Policy::Dots).or(Policy::budget(1 << 20));
+    /// assert_eq!(policy.to_string(), "Or(Prefer(Dots), Budget(1MiB))");
+    /// ```
+    pub fn prefer(policy: Policy) -> Policy {
+        Policy::Prefer(Box::new(policy))
     }
 
     /// A callable that sees operation, avals and name, and may leave the decision open.
@@ -275,6 +316,7 @@ impl Policy {
             }
             Policy::First(policies) => policies.iter().find_map(|p| p.decide(candidate)),
             Policy::Custom(custom) => custom.decide.as_ref().and_then(|f| f(candidate)),
+            Policy::Must(policy) | Policy::Prefer(policy) => policy.decide(candidate),
             Policy::Budget(_) => None,
         }
     }
@@ -295,18 +337,6 @@ impl Policy {
         }
     }
 
-    /// A budget that is part of this policy, and what it is combined with: the other parts, or the whole if there are none. A budget stands
-    /// alone.
-    pub fn combined_budget(&self) -> Option<(&Policy, String)> {
-        let is_budget = |part: &&Policy| matches!(part, Policy::Budget(_));
-        if let Some(budget) = self.parts().iter().find(is_budget) {
-            let others: Vec<String> = self.parts().iter().filter(|p| *p != budget).map(Policy::to_string).collect();
-            let others = if others.is_empty() { self.to_string() } else { others.join(", ") };
-            return Some((budget, others));
-        }
-        self.parts().iter().find_map(Policy::combined_budget)
-    }
-
     /// Every name that this policy mentions.
     pub fn mentioned_names(&self) -> BTreeSet<Arc<str>> {
         match self {
@@ -317,10 +347,10 @@ impl Policy {
     }
 
     /// The policies that this policy combines.
-    fn parts(&self) -> &[Policy] {
+    pub(crate) fn parts(&self) -> &[Policy] {
         match self {
             Policy::Or(parts) | Policy::And(parts) | Policy::First(parts) => parts,
-            Policy::Not(part) => std::slice::from_ref(part),
+            Policy::Not(part) | Policy::Must(part) | Policy::Prefer(part) => std::slice::from_ref(part),
             Policy::Nothing
             | Policy::Everything
             | Policy::Dots
@@ -380,6 +410,8 @@ impl fmt::Display for Policy {
             Policy::Or(p) => write!(f, "Or({})", list(p)),
             Policy::And(p) => write!(f, "And({})", list(p)),
             Policy::Not(p) => write!(f, "Not({p})"),
+            Policy::Must(p) => write!(f, "Must({p})"),
+            Policy::Prefer(p) => write!(f, "Prefer({p})"),
             Policy::First(p) => write!(f, "First({})", list(p)),
             Policy::Custom(c) => write!(f, "Custom({})", Quoted(&c.name)),
         }

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use remat_ir::{Atom, Binary, DType, Eqn, Jaxpr, Literal, Op, Prim, Result, Shape, Slice, Unary, VarMap};
 
-use crate::uses::labelled;
+use crate::uses::{is_kept_by, labelled};
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut jaxpr = jaxpr.into_owned();
@@ -35,7 +35,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
         {
             // The label moves to the operand that replaces the value, unless that has one.
             if let Atom::Var(var) = new
-                && !has_label[var]
+                && (!has_label[var] || is_kept_by(&eqn, eqn.ins[0]))
             {
                 has_label[var] = true;
                 eqn.ins[0] = new;

@@ -18,7 +18,7 @@ use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, Var
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
 use crate::extrema::finds_extremum;
-use crate::uses::{definitions, drop_lost_labels, is_label};
+use crate::uses::{definitions, drop_lost_labels, is_kept_by, is_label};
 
 /// Where the reading loop gets a value of this loop's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +112,7 @@ fn candidates(flat: &Jaxpr, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     let mut found: Vec<usize> = (scan.num_carry..eqn.outs.len())
         .filter(|&i| flat.avals[eqn.outs[i]].bytes() >= SMALL_BYTES)
         .filter(|&i| !is_whole[eqn.outs[i]])
+        .filter(|&i| !scan.jaxpr.eqns.iter().any(|eqn| is_kept_by(eqn, scan.jaxpr.outs[i])))
         .collect();
     found.sort_by_key(|&i| Reverse((flat.avals[eqn.outs[i]].bytes(), scan.jaxpr.outs[i].var().map(|v| order[v]))));
     found

@@ -4,7 +4,7 @@
 //! equations, so that passes need not look through names and engines can still report the name of a buffer. A label is not a use of its
 //! operand, and goes where its operand goes.
 
-use remat_ir::{Atom, Eqn, Jaxpr, Op, Prim, Var, VarMap};
+use remat_ir::{Atom, Eqn, Jaxpr, Keep, Op, Prim, Var, VarMap};
 
 /// Marks an output of the program among the readers of a variable.
 pub(crate) const OUTPUT: usize = usize::MAX;
@@ -41,6 +41,11 @@ pub(crate) fn is_label(eqn: &Eqn) -> bool {
 /// The variable that a label names.
 pub(crate) fn labelled(eqn: &Eqn) -> Option<Var> {
     if is_label(eqn) { eqn.ins.first().and_then(|a: &Atom| a.var()) } else { None }
+}
+
+/// Whether an equation is the label of a value that is not to be computed again.
+pub(crate) fn is_kept_by(eqn: &Eqn, value: Atom) -> bool {
+    matches!(&eqn.op, Op::Prim(Prim::Name(op)) if op.keep != Keep::Choice) && eqn.ins[..] == [value]
 }
 
 /// Drops the labels of values that are no longer computed.

@@ -1,7 +1,7 @@
 //! What steps cost. The time of a step is that of the cost model that all engines share. Moves of equations between loops are weighed by the
 //! bytes that travel to and from memory, with equations counted as bytes.
 
-use remat_ir::{Aval, Call, Class, Op, Var};
+use remat_ir::{Aval, Call, Class, Keep, Op, Prim, Var};
 use remat_opt::cost::{Machine, SMALL_BYTES, cost};
 
 use super::ir::{Member, Step, Steps, Value, read_by};
@@ -78,7 +78,8 @@ impl Steps {
     /// Whether a step must not run a second time.
     pub(crate) fn runs_once(&self, step: &Step) -> bool {
         let is_once = |eqn: EqnId| runs_once(&self.eqn(eqn).op);
-        matches!(step, Step::Barrier { .. }) || step.eqns().any(is_once)
+        let is_kept = step.outs().any(|var| self.kept.contains(&var));
+        is_kept || matches!(step, Step::Barrier { .. }) || step.eqns().any(is_once)
     }
 
     fn aval(&self, value: &Value) -> Aval {
@@ -99,10 +100,14 @@ pub(super) fn equation_bytes(equations: usize, size: usize) -> usize {
     equations * size * BYTES_OF_EQUATION
 }
 
-/// Whether an operation must not run a second time: a collective, which other devices wait for, and a loop whose length is not known. The
-/// same holds for an operation with one of them in a body.
+/// Whether an operation must not run a second time: a collective, which other devices wait for, a loop whose length is not known, and the
+/// label of a value that is to be kept. The same holds for an operation with one of them in a body.
 fn runs_once(op: &Op) -> bool {
-    let is_one = op.class() == Class::Collective || matches!(op, Op::Call(Call::While(_)));
+    let is_one = match op {
+        Op::Call(Call::While(_)) => true,
+        Op::Prim(Prim::Name(op)) => op.keep != Keep::Choice,
+        _ => op.class() == Class::Collective,
+    };
     is_one || op.bodies().into_iter().any(|body| body.eqns.iter().any(|eqn| runs_once(&eqn.op)))
 }
 

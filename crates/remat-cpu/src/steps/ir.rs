@@ -1,6 +1,6 @@
 //! The types of steps: values, loops, and the steps themselves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use remat_ir::{Atom, Eqn, Iota, Jaxpr, Literal, Shape, Var, VarMap};
@@ -75,6 +75,8 @@ pub(crate) struct Steps {
     pub(crate) jaxpr: Jaxpr,
     /// The names that the user gave to values: the names of its labels.
     pub(crate) names: VarMap<Option<Arc<str>>>,
+    /// The values that are not computed again, since their labels say so.
+    pub(crate) kept: BTreeSet<Var>,
     /// The value of each variable.
     pub(crate) values: VarMap<Value>,
     pub(crate) steps: Vec<Step>,
@@ -286,9 +288,9 @@ impl Step {
 impl Steps {
     /// The program with these steps.
     pub(super) fn with(&self, steps: Vec<Step>) -> Steps {
-        let Steps { jaxpr, names, values, tokens, made, .. } = self;
-        let (names, values, made) = (names.clone(), values.clone(), made.clone());
-        Steps { jaxpr: jaxpr.clone(), names, values, tokens: tokens.clone(), steps, made }
+        let Steps { jaxpr, names, kept, values, tokens, made, .. } = self;
+        let (jaxpr, names, kept, values) = (jaxpr.clone(), names.clone(), kept.clone(), values.clone());
+        Steps { jaxpr, names, kept, values, tokens: tokens.clone(), steps, made: made.clone() }
     }
 
     /// A new variable, with a buffer of its own, of the aval and the name of another.

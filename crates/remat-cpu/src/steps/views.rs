@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use remat_ir::{
-    Array, Atom, Aval, DType, Eqn, Iota, Jaxpr, Literal, Op, Prim, Reduce, Result, Shape, Var, VarMap, eval_op,
+    Array, Atom, Aval, DType, Eqn, Iota, Jaxpr, Keep, Literal, Op, Prim, Reduce, Result, Shape, Var, VarMap, eval_op,
 };
 use remat_kernels::Layout;
 
@@ -32,7 +32,7 @@ pub(super) fn fused(mut jaxpr: Jaxpr) -> Result<Steps> {
     let mut names = jaxpr.var_map(None);
     for eqn in &jaxpr.eqns {
         if let (Op::Prim(Prim::Name(op)), Some(&Atom::Var(var))) = (&eqn.op, eqn.ins.first()) {
-            names[var] = Some(op.name.clone());
+            names[var] = op.label().cloned().or(names[var].take());
         }
     }
     let eqns = std::mem::take(&mut jaxpr.eqns);
@@ -43,9 +43,11 @@ pub(super) fn fused(mut jaxpr: Jaxpr) -> Result<Steps> {
         lowering.equation(EqnId::new(at), eqn);
     }
     let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
+    let is_kept = |eqn: &&Eqn| matches!(&eqn.op, Op::Prim(Prim::Name(op)) if op.keep != Keep::Choice);
+    let kept = eqns.iter().filter(is_kept).filter_map(|eqn| values[eqn.ins[0].var()?].base()).collect();
     jaxpr.eqns = eqns;
     let (steps, tokens) = fusion.finish()?;
-    Ok(Steps { jaxpr, names, values, steps, tokens, made: Vec::new() })
+    Ok(Steps { jaxpr, names, kept, values, steps, tokens, made: Vec::new() })
 }
 
 struct Lowering {

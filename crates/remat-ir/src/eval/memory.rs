@@ -217,7 +217,7 @@ impl Heap {
         let mut names = jaxpr.var_map(None);
         for eqn in &jaxpr.eqns {
             if let (Op::Prim(Prim::Name(op)), Some(var)) = (&eqn.op, eqn.ins.first().and_then(|atom| atom.var())) {
-                names[var] = Some(op.name.clone());
+                names[var] = op.label().cloned().or(names[var].take());
             }
         }
         names
@@ -229,7 +229,7 @@ impl Heap {
         if let (Op::Prim(Prim::Name(op)), [Buffer(block)]) = (&eqn.op, ins) {
             let mut values = self.live.values.borrow_mut();
             if let Some(value) = values.get_mut(&block.number).filter(|v| v.operation.is_some()) {
-                value.name = Some(op.name.clone());
+                value.name = op.label().cloned().or(value.name.take());
             }
         }
         let name = eqn.outs.first().and_then(|&var| names[var].clone());

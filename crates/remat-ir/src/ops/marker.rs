@@ -5,11 +5,46 @@ use std::sync::Arc;
 use super::{Operation, Param, ParamMap, Params, expect_operands};
 use crate::{Aval, Class, MemorySpace, Result};
 
-/// The operand, with a name for checkpoint policies.
+/// The operand, with a name for checkpoint policies, or marked as a value that is to be kept.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Name {
+    /// It is empty if the equation only marks a value.
     pub name: Arc<str>,
+    pub keep: Keep,
+}
+
+/// Who has to keep a value that the backward pass reads. It prints as `keep=planner` or `keep=everyone`, and not at all if there is a choice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Keep {
+    /// A policy decides, and an engine may compute the value again.
+    #[default]
+    Choice,
+    /// A policy decides, and an engine does not compute the value again: one that a policy [must](crate::Policy::must) save.
+    Planner,
+    /// Policies and engines: what a function with custom rematerialization passes to its backward pass.
+    Everyone,
+}
+
+impl Keep {
+    const WORDS: [(&str, Keep); 2] = [("planner", Keep::Planner), ("everyone", Keep::Everyone)];
+}
+
+impl Name {
+    /// A name, with which a policy decides about the operand.
+    pub fn new(name: impl Into<Arc<str>>) -> Name {
+        Name { name: name.into(), keep: Keep::Choice }
+    }
+
+    /// A mark without a name.
+    pub fn kept(keep: Keep) -> Name {
+        Name { name: "".into(), keep }
+    }
+
+    /// The name, unless the equation only marks a value.
+    pub fn label(&self) -> Option<&Arc<str>> {
+        (self.keep == Keep::Choice || !self.name.is_empty()).then_some(&self.name)
+    }
 }
 
 /// The operand, without a tangent.
@@ -49,11 +84,23 @@ impl Operation for Name {
     }
 
     fn params(&self) -> Params {
-        vec![("name", Param::Word(self.name.clone()))]
+        let keep = Keep::WORDS.into_iter().find(|(_, keep)| *keep == self.keep);
+        let keep = keep.map(|(word, _)| ("keep", Param::word(word)));
+        keep.into_iter().chain([("name", Param::Word(self.name.clone()))]).collect()
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "name").then(|| Ok(Name { name: params.word("name")? }))
+        (name == "name").then(|| {
+            let keep = match params.has("keep") {
+                false => Keep::Choice,
+                true => {
+                    let word = params.word("keep")?;
+                    let found = Keep::WORDS.into_iter().find(|(known, _)| **known == *word);
+                    found.ok_or_else(|| params.error("keep", "is neither planner nor everyone"))?.1
+                }
+            };
+            Ok(Name { name: params.word("name")?, keep })
+        })
     }
 }
 

@@ -44,7 +44,7 @@ pub use elementwise::{Binary, Clamp, Compare, IntegerPow, SelectN, Unary};
 pub use gather::{Gather, IndexMode, Scatter, ScatterKind};
 pub use linalg::{Cholesky, TriangularSolve};
 pub use loss::CrossEntropyTangent;
-pub use marker::{DevicePut, Name, OptimizationBarrier, StopGradient};
+pub use marker::{DevicePut, Keep, Name, OptimizationBarrier, StopGradient};
 pub use params::{Param, ParamMap, Params};
 pub(crate) use params::{Quoted, is_plain_word};
 pub use random::Threefry2x32;

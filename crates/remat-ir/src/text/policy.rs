@@ -21,12 +21,12 @@ enum Form {
     SaveAndOffloadNames,
     Budget,
     Policies(fn(Vec<Policy>) -> Policy),
-    Not,
+    OfPolicy(fn(Box<Policy>) -> Policy),
     Custom,
 }
 
 /// The word, which prints but for the short form of `OffloadNames`, JAX's names (`jax.checkpoint_policies`), and the form of the arguments.
-const POLICIES: [(&str, &[&str], Form); 16] = [
+const POLICIES: [(&str, &[&str], Form); 18] = [
     ("Nothing", &["nothing_saveable"], Form::Plain(|| Policy::Nothing)),
     ("Everything", &["everything_saveable"], Form::Plain(|| Policy::Everything)),
     ("Dots", &["dots_saveable", "checkpoint_dots"], Form::Plain(|| Policy::Dots)),
@@ -45,7 +45,9 @@ const POLICIES: [(&str, &[&str], Form); 16] = [
     ("Or", &["save_from_both_policies"], Form::Policies(Policy::Or)),
     ("And", &[], Form::Policies(Policy::And)),
     ("First", &[], Form::Policies(Policy::First)),
-    ("Not", &[], Form::Not),
+    ("Not", &[], Form::OfPolicy(Policy::Not)),
+    ("Must", &[], Form::OfPolicy(Policy::Must)),
+    ("Prefer", &[], Form::OfPolicy(Policy::Prefer)),
     ("Custom", &[], Form::Custom),
 ];
 
@@ -152,10 +154,10 @@ fn with_arguments(p: &mut Parser<'_>, form: Form) -> Result<Policy> {
             Policy::Budget(bytes)
         }
         Form::Policies(make) => make(p.until(')', policy)?),
-        Form::Not => {
+        Form::OfPolicy(make) => {
             let inner = policy(p)?;
             p.mark(')')?;
-            Policy::Not(Box::new(inner))
+            make(Box::new(inner))
         }
         Form::Custom => {
             let name = name(p)?;

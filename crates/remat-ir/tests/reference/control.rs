@@ -140,7 +140,7 @@ fn branches_are_clamped() {
 #[test]
 fn markers_are_identities() {
     let x = vec1(&[1.0f32, 2.0]);
-    let name = Name { name: "x".into() };
+    let name = Name::new("x");
     assert!(run(name, std::slice::from_ref(&x)).shares_data(&x));
     assert!(run(StopGradient, std::slice::from_ref(&x)).shares_data(&x));
     let outs = eval_op(&OptimizationBarrier.into(), &[x.clone(), Array::scalar(1)]).unwrap();

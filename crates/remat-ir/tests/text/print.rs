@@ -306,7 +306,7 @@ fn names_and_policies_are_quoted_where_they_are_no_words() {
         let mut b = Builder::new();
         let mut x = b.input(f32s(&[]));
         for name in names {
-            x = b.emit1(Name { name: name.into() }.into(), &[x]).unwrap();
+            x = b.emit1(Name::new(name).into(), &[x]).unwrap();
         }
         let op = Checkpoint { jaxpr: sine(&[]), differentiated: false, policy: Arc::new(policy) };
         x = b.emit1(op.into(), &[x]).unwrap();

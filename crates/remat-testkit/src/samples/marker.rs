@@ -6,7 +6,7 @@ use super::{Sample, Samples, sample};
 
 impl Samples for Name {
     fn samples() -> Vec<Sample> {
-        identity_samples(&Name { name: "attention".into() }, true)
+        identity_samples(&Name::new("attention"), true)
     }
 }
 

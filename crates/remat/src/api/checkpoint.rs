@@ -8,7 +8,7 @@ use crate::trace::{
     Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure,
     trace_at, untraced,
 };
-use crate::transform::{expect_alone, internal};
+use crate::transform::{budget_of, internal};
 
 /// A function whose intermediate values the backward pass computes again, except those that the policy saves.
 ///
@@ -36,7 +36,8 @@ use crate::transform::{expect_alone, internal};
 ///
 /// # Errors
 /// If the policy mentions a name that no value has in the region or in the rules of custom functions that it calls; the message suggests
-/// the nearest name. If it combines a [budget](Policy::budget) with another policy. The error is a failed tensor, or an `Err` if `f` returns
+/// the nearest name. If it combines a [budget](Policy::budget) with a policy that is neither [`Policy::must`] nor [`Policy::prefer`], or
+/// if what it must keep exceeds the budget. The error is a failed tensor, or an `Err` if `f` returns
 /// a `Result`.
 ///
 /// # Panics
@@ -109,7 +110,8 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
     bind_at(op, &operands, loc)
 }
 
-/// Fails if the policy mentions a name that no value has, or a name both to save and to offload, or if it combines a budget with others.
+/// Fails if the policy mentions a name that no value has, or a name both to save and to offload, or if it combines a budget with
+/// a policy that has no strength.
 ///
 /// `names` are those of the traced program. A custom function has no rule in it if no derivative is to be taken; then a missing name is
 /// looked for in traces for more derivatives, which give the names of a rule, of a rule that it calls, and so on: `traced` has these.
@@ -124,7 +126,7 @@ pub(super) fn expect_names(
     if let Some(name) = policy.contradictory_name() {
         return error(format!("the policy {policy} both saves and offloads `{name}`"));
     }
-    expect_alone(operation, policy)?;
+    budget_of(operation, policy)?;
     let mentioned = policy.mentioned_names();
     if mentioned.is_empty() {
         return Ok(());

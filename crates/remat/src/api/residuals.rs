@@ -28,7 +28,10 @@ impl SavedKind {
     /// The kind of an operation's result.
     pub(crate) fn of(op: &Op) -> SavedKind {
         match op {
-            Op::Prim(Prim::Name(op)) => SavedKind::Named(op.name.clone()),
+            // Only custom rematerialization marks a value before policies are asked.
+            Op::Prim(Prim::Name(op)) => {
+                op.label().map_or(SavedKind::Output("custom_remat"), |n| SavedKind::Named(n.clone()))
+            }
             op => SavedKind::Output(op.name()),
         }
     }

@@ -75,6 +75,8 @@ impl fmt::Display for PolicyDecision {
                 let (time, bytes, left) = (readable_time(*picoseconds), size(*bytes), size(*left));
                 write!(f, ", would save {time} for {bytes}, and {left} of the budget are left")
             }
+            Reason::Must => f.write_str(", and no planner changes that"),
+            Reason::Passed => f.write_str(", passed to the backward pass by its custom rematerialization"),
             Reason::Free => f.write_str(", costs nothing to compute again"),
             Reason::Cheap => f.write_str(", cheap to compute from other residuals"),
         }

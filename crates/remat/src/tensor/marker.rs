@@ -17,7 +17,7 @@ impl Tensor {
     #[doc(alias = "checkpoint_name")]
     #[track_caller]
     pub fn named(&self, name: &str) -> Tensor {
-        bind1(Name { name: name.into() }, &[self])
+        bind1(Name::new(name), &[self])
     }
 
     /// The same tensor, which every derivative treats as a constant.

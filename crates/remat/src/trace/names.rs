@@ -49,7 +49,7 @@ impl Names {
                     None
                 }
                 Op::Prim(Prim::Name(op)) => {
-                    self.known.insert(op.name.clone());
+                    self.known.extend(op.label().cloned());
                     None
                 }
                 _ => None,

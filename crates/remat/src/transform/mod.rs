@@ -28,7 +28,7 @@ use jvp::jvp_body;
 pub use jvp::{Jvp, jvp};
 pub(crate) use one_device::needs_one_device;
 pub use one_device::on_one_device;
-pub(crate) use partial_eval::budget::expect_alone;
+pub(crate) use partial_eval::budget::budget_of;
 pub use partial_eval::{Chosen, PartialEval, ResidualSource, Saving, partial_eval};
 pub(crate) use partial_eval::{log, partial_eval_logged};
 pub use transpose::{Transposed, transpose};

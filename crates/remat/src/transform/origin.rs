@@ -95,6 +95,14 @@ impl Origins {
         {
             return transferred;
         }
+        // A mark is none either, but has a number of its own.
+        if let Op::Prim(Prim::Name(op)) = &eqn.op
+            && op.label().is_none()
+            && let mut marked @ Found { origin: Origin::Equation(..), .. } = self.find(jaxpr, eqn.ins[0])
+        {
+            marked.numbers.extend((number != 0).then_some(number));
+            return marked;
+        }
         let mut found = match &eqn.op {
             Op::Call(Call::Jit(op)) => self.in_body(&op.jaxpr, out, Through::Jit(op.name.clone())),
             Op::Call(Call::Checkpoint(op)) => self.in_body(&op.jaxpr, out, Through::Checkpoint),

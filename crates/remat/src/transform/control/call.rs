@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Policy, Result};
+use remat_ir::{Atom, Budgeted, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Result};
 
 use super::super::Batch;
-use super::super::partial_eval::budget::{Choice, choose, expect_alone};
+use super::super::partial_eval::budget::{Choice, budget_of, choose};
 use super::super::partial_eval::log::numbered;
 use super::super::partial_eval::reach::unknown_outs;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, program_of};
@@ -104,14 +104,14 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
             format!("the policy `{name}` is a callable, and the program that was read from text has its name only");
         return Err(Error::new(ErrorKind::Policy, "checkpoint", message).at(eqn.loc));
     }
-    expect_alone("checkpoint", &op.policy).map_err(|error| error.at(eqn.loc))?;
+    let budget = budget_of("checkpoint", &op.policy).map_err(|error| error.at(eqn.loc))?;
     // The policy of the outer region alone decides what the forward pass keeps.
     let is_outermost = matches!(saving, Saving::Residuals | Saving::Linear);
     if is_outermost {
         eqn.log.inspect(|log| log.enter(eqn.loc, &op.policy));
     }
-    let choice = match *op.policy {
-        Policy::Budget(bytes) if is_outermost => Some(within_budget(op, eqn, bytes)?),
+    let choice = match budget {
+        Some(budget) if is_outermost => Some(within_budget(op, eqn, budget)?),
         _ => None,
     };
     let (body, saving) = match &choice {
@@ -135,7 +135,7 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
 }
 
 /// The choice of a region with a budget, and its body with the numbers that the choice refers to.
-fn within_budget(op: &Checkpoint, eqn: &Context<'_>, bytes: usize) -> Result<(Arc<Jaxpr>, Choice)> {
+fn within_budget(op: &Checkpoint, eqn: &Context<'_>, budget: Budgeted) -> Result<(Arc<Jaxpr>, Choice)> {
     let body = if eqn.log.is_some() { op.jaxpr.clone() } else { Arc::new(numbered(&op.jaxpr)) };
     let force_unknown = vec![false; body.outs.len()];
     let request = Request {
@@ -146,7 +146,7 @@ fn within_budget(op: &Checkpoint, eqn: &Context<'_>, bytes: usize) -> Result<(Ar
         is_minimised_outside: false,
         log: eqn.log,
     };
-    let choice = choose(&body, &request, bytes)?;
+    let choice = choose("checkpoint", &body, &request, budget).map_err(|error| error.at(eqn.loc))?;
     Ok((body, choice))
 }
 

@@ -1,6 +1,6 @@
 //! Assembles the two parts from the equations that a [`Splitter`] assigned to them.
 
-use remat_ir::{Atom, Atoms, Builder, Eqn, Jaxpr, Result, Var, VarMap};
+use remat_ir::{Atom, Atoms, Builder, Eqn, Jaxpr, Keep, Op, Prim, Result, Var, VarMap};
 
 use super::super::dce;
 use super::super::{Env, checked, internal, read};
@@ -24,6 +24,8 @@ impl Splitter<'_> {
             let mut is_chosen = VarMap::filled(self.avals.len(), false);
             let chosen = self.chosen.iter().filter_map(|&v| self.resolve(v.into()).var());
             chosen.for_each(|v| is_chosen[v] = true);
+            let is_kept = |eqn: &&Eqn| matches!(&eqn.op, Op::Prim(Prim::Name(op)) if op.keep != Keep::Choice);
+            known.iter().filter(is_kept).flat_map(|eqn| &eqn.outs).for_each(|&v| is_chosen[v] = true);
             let facts = Facts {
                 known: &known,
                 avals: &self.avals,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Call, Cond, Decision, Eqn, Jaxpr, Op, Prim, Scan, VarMap};
+use remat_ir::{Atom, Aval, Call, Candidate, Cond, Decision, Eqn, Jaxpr, Name, Op, Policy, Prim, Scan, VarMap};
 use remat_opt::cost::{Machine, cost_again};
 use remat_plan::saved::Region;
 use remat_plan::{EquationId, ValueId};
@@ -15,6 +15,7 @@ use remat_plan::{EquationId, ValueId};
 use super::budget::Chosen;
 use super::log::Reason;
 use super::reach::{unknown_of_branches, unknown_of_scan};
+use super::{decide, labels};
 
 /// A region as a graph.
 pub(super) struct Graph {
@@ -32,23 +33,52 @@ struct Equation {
     name: Option<u32>,
     /// The body that it is in, by number.
     body: usize,
+    /// Whether it is for the budget to decide about.
+    is_open: bool,
+}
+
+/// The values that may be kept.
+struct Filter<'a> {
+    /// What this decides stays so.
+    must: &'a Policy,
+    /// Only what this saves, if it is there.
+    only: Option<&'a Policy>,
+}
+
+impl Filter<'_> {
+    /// Whether the budget decides about the results of an operation that later get these names, and whether they may be kept now.
+    fn of(&self, op: &Op, ins: &[Aval], outs: &[Aval], labels: &[Arc<str>]) -> (bool, bool) {
+        let named = |policy: &Policy, label: &Arc<str>| {
+            let op = Name::new(label.clone()).into();
+            policy.decide(&Candidate { op: &op, ins: outs, outs, label: None })
+        };
+        let is_open = matches!(decide(self.must, op, ins, outs, labels.iter()).1, Reason::Undecided)
+            && labels.iter().all(|label| named(self.must, label).is_none());
+        let is_wanted = self.only.is_none_or(|policy| {
+            decide(policy, op, ins, outs, labels.iter()).0 == Decision::Save
+                || labels.iter().any(|label| named(policy, label) == Some(Decision::Save))
+        });
+        (is_open, is_open && is_wanted)
+    }
 }
 
 impl Graph {
-    /// The graph of a staged part that computes everything again. Its first inputs are residuals, the others are unknown.
-    pub(super) fn new(staged: &Jaxpr, num_residuals: usize) -> Graph {
-        let mut walk = Walk { graph: Graph { region: Region::default(), equations: Vec::new() }, num_bodies: 0 };
+    /// The graph of a staged part that computes again whatever is not kept yet. Its first inputs are residuals, the others are unknown. What
+    /// `must` decides cannot be kept, nor, if `only` is there, what it does not save.
+    pub(super) fn new(staged: &Jaxpr, num_residuals: usize, must: &Policy, only: Option<&Policy>) -> Graph {
+        let graph = Graph { region: Region::default(), equations: Vec::new() };
+        let mut walk = Walk { graph, num_bodies: 0, filter: Filter { must, only } };
         let inputs = (0..staged.ins.len()).map(|i| if i < num_residuals { Source::free() } else { Source::Unknown });
         let outs = walk.program(staged, &inputs.collect::<Vec<_>>(), &Repeats::default());
         outs.iter().for_each(|&out| walk.need(out));
         walk.graph
     }
 
-    /// The values to keep within a budget, with reasons.
-    pub(super) fn choose(&self, budget: usize) -> Chosen {
+    /// Adds the values to keep within a budget to a choice, with reasons.
+    pub(super) fn choose(&self, budget: usize, chosen: &mut Chosen) {
         let saved = self.region.save(budget as u64);
-        let mut chosen = Chosen::default();
-        for (index, equation) in self.equations.iter().enumerate().filter(|(_, equation)| equation.number != 0) {
+        let is_open = |equation: &Equation| equation.number != 0 && equation.is_open;
+        for (index, equation) in self.equations.iter().enumerate().filter(|(_, equation)| is_open(equation)) {
             let id = EquationId::from(index);
             let (picoseconds, bytes) = (saved.gain[id], saved.bytes_of[id]);
             let (decision, reason) = match (saved.kept[id], saved.repeated[id]) {
@@ -74,7 +104,6 @@ impl Graph {
                 }
             }
         }
-        chosen
     }
 }
 
@@ -157,13 +186,14 @@ impl Repeats {
     }
 }
 
-struct Walk {
+struct Walk<'a> {
     graph: Graph,
+    filter: Filter<'a>,
     /// The number of bodies so far.
     num_bodies: usize,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn need(&mut self, source: Source) {
         if let Some(value) = source.value() {
             self.graph.region.need(value);
@@ -175,6 +205,7 @@ impl Walk {
         let body = self.num_bodies;
         self.num_bodies += 1;
         let mut env = jaxpr.var_map(Source::free());
+        let labels = labels(jaxpr);
         for (&var, &source) in jaxpr.ins.iter().zip(ins) {
             env[var] = source;
         }
@@ -192,7 +223,7 @@ impl Walk {
                 Op::Call(
                     Call::Cond(_) | Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_),
                 )
-                | Op::Prim(_) => self.equation(jaxpr, body, eqn, &ins, repeats),
+                | Op::Prim(_) => self.equation(jaxpr, (body, &labels), eqn, &ins, repeats),
             };
             for (&var, source) in eqn.outs.iter().zip(outs) {
                 env[var] = source;
@@ -202,7 +233,14 @@ impl Walk {
     }
 
     /// An equation that is one operation. If it is linear, it needs its known operands.
-    fn equation(&mut self, jaxpr: &Jaxpr, body: usize, eqn: &Eqn, ins: &[Source], repeats: &Repeats) -> Vec<Source> {
+    fn equation(
+        &mut self,
+        jaxpr: &Jaxpr,
+        (body, labels): (usize, &VarMap<Vec<Arc<str>>>),
+        eqn: &Eqn,
+        ins: &[Source],
+        repeats: &Repeats,
+    ) -> Vec<Source> {
         if ins.iter().any(Source::is_unknown) {
             ins.iter().for_each(|&source| self.need(source));
             return vec![Source::Unknown; eqn.outs.len()];
@@ -220,13 +258,16 @@ impl Walk {
         }
         let avals = |atoms: &[Atom]| -> Vec<Aval> { atoms.iter().map(|&atom| jaxpr.atom_aval(atom)).collect() };
         let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone()).collect();
-        let once = Machine::CORE.picoseconds(&cost_again(&eqn.op, &avals(&eqn.ins), &out_avals));
+        let in_avals = avals(&eqn.ins);
+        let once = Machine::CORE.picoseconds(&cost_again(&eqn.op, &in_avals, &out_avals));
+        let labels: Vec<Arc<str>> = eqn.outs.iter().flat_map(|&v| &labels[v]).cloned().collect();
+        let (is_open, may_be_kept) = self.filter.of(&eqn.op, &in_avals, &out_avals, &labels);
         let varies = ins.iter().fold(0, |bits, source| bits | source.varies());
         let cost = once.saturating_mul(repeats.runs());
-        let equation = Equation { number, num_results: eqn.outs.len(), name: None, body };
+        let equation = Equation { number, num_results: eqn.outs.len(), name: None, body, is_open };
         let equation = self.add(cost, ins.iter().filter_map(Source::value), equation);
         let copies = repeats.copies(varies);
-        let bytes = |aval: &Aval| (number != 0).then(|| (aval.bytes() as u64).saturating_mul(copies));
+        let bytes = |aval: &Aval| (number != 0 && may_be_kept).then(|| (aval.bytes() as u64).saturating_mul(copies));
         let result = |aval| Source::Computed { value: self.graph.region.value(equation, bytes(aval)), varies };
         out_avals.iter().map(result).collect()
     }
@@ -239,7 +280,8 @@ impl Walk {
     /// A value that is chosen among others, and costs nothing itself.
     fn chosen_among(&mut self, sources: impl IntoIterator<Item = Source>, varies: u64) -> (EquationId, Source) {
         let operands: Vec<ValueId> = sources.into_iter().filter_map(|s| s.value()).collect();
-        let equation = self.add(0, operands, Equation { number: 0, num_results: 1, name: None, body: usize::MAX });
+        let equation =
+            self.add(0, operands, Equation { number: 0, num_results: 1, name: None, body: usize::MAX, is_open: false });
         let value = self.graph.region.value(equation, None);
         (equation, Source::Computed { value, varies })
     }

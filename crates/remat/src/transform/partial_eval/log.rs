@@ -38,6 +38,10 @@ pub enum Reason {
         /// What is left of the budget.
         left: u64,
     },
+    /// The policy decides this for the value, and no planner may change it.
+    Must,
+    /// A function with custom rematerialization passes the value to its backward pass, whatever the policy.
+    Passed,
     /// It costs nothing to compute the value again: it is a view of another one.
     Free,
     /// The value may be kept, but is cheap to compute from others that are.
@@ -80,7 +84,7 @@ impl Log {
     pub(super) fn decided(&self, eqn: &Eqn, aval: &Aval, decision: Decision, reason: Reason) {
         let mut log = self.0.borrow_mut();
         let Some(region) = log.regions.len().checked_sub(1) else { return };
-        let is_all_of_budget = matches!(*log.regions[region].1, Policy::Budget(_)) && decision == Decision::Save;
+        let is_all_of_budget = decision == Decision::Save && log.regions[region].1.has_budget();
         let reason = if is_all_of_budget && reason == Reason::Policy { Reason::Fits } else { reason };
         let entry = Entry { region, op: eqn.op.clone(), aval: aval.clone(), loc: eqn.loc, decision, reason };
         log.entries.insert(eqn.loc.discriminator, entry);

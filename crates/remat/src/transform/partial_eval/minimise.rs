@@ -28,7 +28,7 @@ pub(super) struct Facts<'a> {
     pub(super) inputs: &'a VarMap<Option<Input>>,
     /// The position of each variable in the program.
     pub(super) order: &'a VarMap<usize>,
-    /// Whether a budget has chosen to keep a variable.
+    /// Whether a budget has chosen to keep a variable, or it has to be kept.
     pub(super) is_chosen: &'a VarMap<bool>,
     pub(super) log: Option<&'a Log>,
 }

@@ -53,7 +53,7 @@ impl Saving<'_> {
     /// Whether the staged part recomputes known values that are not saved. A policy that saves everything is plain differentiation.
     pub(crate) fn recomputes(self) -> bool {
         match self {
-            Saving::Policy(policy) => *policy != Policy::Everything,
+            Saving::Policy(policy) => !is_everything(policy),
             Saving::Chosen(_) => true,
             Saving::Residuals | Saving::Linear => false,
         }
@@ -61,7 +61,20 @@ impl Saving<'_> {
 
     /// Whether residuals that are cheap to compute from others are dropped.
     pub(crate) fn minimises(self) -> bool {
-        matches!(self, Saving::Residuals | Saving::Policy(Policy::Everything))
+        match self {
+            Saving::Residuals => true,
+            Saving::Policy(policy) => is_everything(policy),
+            Saving::Linear | Saving::Chosen(_) => false,
+        }
+    }
+}
+
+/// Whether a policy saves whatever is needed, and leaves it to others what that is: one that *must* save everything does not.
+fn is_everything(policy: &Policy) -> bool {
+    match policy {
+        Policy::Everything => true,
+        Policy::Prefer(policy) => is_everything(policy),
+        _ => false,
     }
 }
 
@@ -150,10 +163,9 @@ pub(crate) fn partial_eval_logged(
     let stage_outs = StageOuts::Unknown;
     let request = Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log };
     let Saving::Policy(policy) = saving else { return split(jaxpr, &request) };
-    budget::expect_alone("partial_eval", policy)?;
-    let Policy::Budget(bytes) = *policy else { return split(jaxpr, &request) };
+    let Some(parts) = budget::budget_of("partial_eval", policy)? else { return split(jaxpr, &request) };
     let jaxpr = if log.is_some() { jaxpr.clone() } else { numbered(jaxpr) };
-    let choice = budget::choose(&jaxpr, &request, bytes)?;
+    let choice = budget::choose("partial_eval", &jaxpr, &request, parts)?;
     split(&jaxpr, &Request { saving: choice.saving(), ..request })
 }
 
@@ -199,7 +211,7 @@ fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
     let mut labels = jaxpr.var_map(Vec::new());
     for eqn in &jaxpr.eqns {
         if let (Op::Prim(Prim::Name(op)), [Atom::Var(operand)]) = (&eqn.op, &eqn.ins[..]) {
-            labels[*operand].push(op.name.clone());
+            labels[*operand].extend(op.label().cloned());
         }
     }
     labels

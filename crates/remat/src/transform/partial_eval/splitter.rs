@@ -1,10 +1,11 @@
 //! The state of partial evaluation: assigns each equation to the known part, the staged part, or both.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use remat_ir::{
-    Atom, Atoms, Aval, Call, Decision, DevicePut, Eqn, Jaxpr, Loc, MemorySpace, Op, Policy, Prim, Result, Var, VarMap,
-    Vars,
+    Atom, Atoms, Aval, Call, Decision, DevicePut, Eqn, Jaxpr, Keep, Loc, MemorySpace, Name, Op, Policy, Prim, Result,
+    Var, VarMap, Vars,
 };
 
 use super::super::{Env, control, read};
@@ -39,6 +40,10 @@ pub(super) struct Splitter<'a> {
     pub(super) chosen: Vec<Var>,
     /// The names that policies see; empty without a policy.
     names: VarMap<Vec<Arc<str>>>,
+    /// What no planner may change, if there is something.
+    must: Option<Policy>,
+    /// Marks of values that must be kept, which stand for them.
+    marks: BTreeSet<Var>,
     pub(super) known: Vec<Eqn>,
     /// Equations that fetch offloaded values. They come first in the staged part, since any equation there may read them.
     pub(super) fetched: Vec<Eqn>,
@@ -65,9 +70,16 @@ impl<'a> Splitter<'a> {
             named: Vec::new(),
             chosen: Vec::new(),
             names: match request.saving {
-                Saving::Policy(_) => labels(jaxpr),
-                Saving::Residuals | Saving::Linear | Saving::Chosen(_) => VarMap::default(),
+                Saving::Policy(_) | Saving::Chosen(_) => labels(jaxpr),
+                Saving::Residuals | Saving::Linear => VarMap::default(),
             },
+            must: match request.saving {
+                Saving::Policy(policy) => Some(policy.strict()),
+                Saving::Chosen(chosen) => Some(chosen.must().clone()),
+                Saving::Residuals | Saving::Linear => None,
+            }
+            .filter(|must| !must.is_open()),
+            marks: BTreeSet::new(),
             known: Vec::new(),
             fetched: Vec::new(),
             staged: Vec::new(),
@@ -85,15 +97,17 @@ impl<'a> Splitter<'a> {
             self.staged.push(eqn.clone());
             return Ok(());
         }
+        let (decision, must) = self.decide(eqn);
         self.known.push(eqn.clone());
-        match self.decide(eqn) {
-            Decision::Save => self.alias_name(eqn),
+        match decision {
+            Decision::Save => self.keep(eqn, must),
+            Decision::Recompute if is_mark(&eqn.op) => self.pass_on(eqn.outs[0], eqn.ins[0]),
             Decision::Recompute => {
                 self.set_status(&eqn.outs, Known::Recomputed);
                 self.staged.push(eqn.clone());
             }
             Decision::Offload(memory) => {
-                self.alias_name(eqn);
+                self.keep(eqn, false);
                 for &out in &eqn.outs {
                     self.offload(out, memory, eqn.loc);
                 }
@@ -176,20 +190,31 @@ impl<'a> Splitter<'a> {
         Ok(env)
     }
 
-    fn decide(&self, eqn: &Eqn) -> Decision {
+    /// The decision about the results of an equation, and whether no planner may change it.
+    fn decide(&self, eqn: &Eqn) -> (Decision, bool) {
+        let is_passed = matches!(&eqn.op, Op::Prim(Prim::Name(op)) if op.keep == Keep::Everyone);
         match self.saving {
-            Saving::Residuals | Saving::Linear => return Decision::Save,
-            Saving::Policy(Policy::Everything) if self.log.is_none() => return Decision::Save,
+            Saving::Residuals | Saving::Linear => return (Decision::Save, is_passed),
+            Saving::Policy(_) if !self.saving.recomputes() && self.log.is_none() => return (Decision::Save, is_passed),
             Saving::Policy(_) | Saving::Chosen(_) => {}
         }
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
         let outs: Vec<Aval> = eqn.outs.iter().map(|&v| self.avals[v].clone()).collect();
-        let names = eqn.outs.iter().filter_map(|&v| self.names.get(v)).flatten();
+        let ask = |policy: &Policy| {
+            let names = eqn.outs.iter().filter_map(|&v| self.names.get(v)).flatten();
+            decide(policy, &eqn.op, &ins, &outs, names)
+        };
+        let must = self.must.as_ref().map(ask).filter(|(_, reason)| *reason != Reason::Undecided);
         let (decision, mut reason) = match self.saving {
-            Saving::Policy(policy) if self.saving.recomputes() => decide(policy, &eqn.op, &ins, &outs, names),
-            Saving::Chosen(chosen) => chosen.decision(eqn.loc.discriminator),
+            _ if is_passed => (Decision::Save, Reason::Passed),
+            Saving::Policy(policy) if self.saving.recomputes() => ask(policy),
+            Saving::Chosen(chosen) => must.clone().unwrap_or_else(|| chosen.decision(eqn.loc.discriminator)),
             Saving::Policy(_) | Saving::Residuals | Saving::Linear => (Decision::Save, Reason::Policy),
         };
+        let must = must.is_some_and(|(must, _)| must == decision);
+        if must && reason == Reason::Policy {
+            reason = Reason::Must;
+        }
         let is_input = match (&eqn.op, eqn.ins[..].first()) {
             (Op::Prim(Prim::Name(_)), Some(&operand)) => decision == Decision::Save && self.is_kept_itself(operand),
             _ => false,
@@ -201,14 +226,43 @@ impl<'a> Splitter<'a> {
             log.decided(eqn, aval, decision, reason);
         }
         // The name of a value that is itself kept is computed again.
-        if is_input && self.saving.recomputes() { Decision::Recompute } else { decision }
+        let decision = if is_input && self.saving.recomputes() { Decision::Recompute } else { decision };
+        (decision, must || is_passed)
     }
 
-    /// Makes a kept named value replace the operand of its `name`.
-    fn alias_name(&mut self, eqn: &Eqn) {
-        if let (Op::Prim(Prim::Name(_)), [operand], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..]) {
-            self.replace_by_name(*operand, Atom::Var(*named));
+    /// Keeps the results of an equation. Those that must be kept are marked in the known part, for engines.
+    fn keep(&mut self, eqn: &Eqn, must: bool) {
+        let [operand, named] = match (&eqn.op, &eqn.ins[..], &eqn.outs[..]) {
+            (Op::Prim(Prim::Name(_)), [operand], [named]) => [*operand, Atom::Var(*named)],
+            _ if must => return eqn.outs.iter().for_each(|&out| self.mark(out, eqn.loc)),
+            _ => return,
+        };
+        if must && let Some(Eqn { op: Op::Prim(Prim::Name(op)), .. }) = self.known.last_mut() {
+            op.keep = Keep::Planner;
         }
+        // The mark of a value stands for its names too.
+        match (operand.var().and_then(|v| self.alias[v]), named) {
+            (Some(Atom::Var(mark)), Atom::Var(named)) if self.marks.contains(&mark) => {
+                self.alias[named] = Some(mark.into());
+                self.named.push((named, mark));
+            }
+            _ => self.replace_by_name(operand, named),
+        }
+    }
+
+    /// Makes an operand stand for a mark of it that is not kept.
+    fn pass_on(&mut self, mark: Var, operand: Atom) {
+        self.alias[mark] = Some(operand);
+        self.inputs[mark] = operand.var().map_or(Some(Input::Available), |v| self.inputs[v]);
+        self.status[mark] = operand.var().map_or(Known::Saved, |v| self.status[v]);
+    }
+
+    fn mark(&mut self, var: Var, loc: Loc) {
+        let mark = self.new_var(self.avals[var].clone());
+        let ins = [Atom::Var(var)].into_iter().collect();
+        self.known.push(Eqn { outs: Vars::from([mark]), op: Name::kept(Keep::Planner).into(), ins, loc });
+        self.marks.insert(mark);
+        self.replace_by_name(var.into(), mark.into());
     }
 
     /// Makes a named value replace the operand of its `name`, unless the operand is itself kept.
@@ -273,4 +327,9 @@ impl<'a> Splitter<'a> {
         self.alias.push(None);
         self.avals.push(aval)
     }
+}
+
+/// Whether an operation marks a value, and gives no name to it.
+fn is_mark(op: &Op) -> bool {
+    matches!(op, Op::Prim(Prim::Name(op)) if op.label().is_none())
 }

@@ -36,7 +36,7 @@ impl Recomputer {
     /// Computes a stored value in all loops that read it, if they can and it pays.
     fn duplicate(&mut self, at: usize, out: Var) {
         let Some(fused_loop) = self.loop_at(at) else { return };
-        if self.facts.stays[out] || !self.steps.is_large(out) {
+        if self.facts.stays[out] || self.steps.kept.contains(&out) || !self.steps.is_large(out) {
             return;
         }
         let Some(cone) = self.cone(fused_loop, at, out, Leaves::All) else { return };

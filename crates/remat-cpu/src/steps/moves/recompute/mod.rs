@@ -40,7 +40,7 @@ pub(in crate::steps) fn recompute(steps: Steps) -> Steps {
 struct Recomputer {
     steps: Steps,
     facts: Facts,
-    /// Values that are not computed again, because they are operands of recomputed values or of barriers.
+    /// Values that are not computed again, because they are operands of recomputed values or of barriers, or marked.
     pinned: VarMap<bool>,
     /// The steps that are inserted before each step, and their time in picoseconds.
     before: Vec<Vec<Step>>,
@@ -74,6 +74,7 @@ impl Recomputer {
         for step in steps.steps.iter().filter(|step| matches!(step, Step::Barrier { .. })) {
             step.operands().filter_map(Value::base).for_each(|base| pinned[base] = true);
         }
+        steps.kept.iter().for_each(|&var| pinned[var] = true);
         let before = steps.steps.iter().map(|_| Vec::new()).collect();
         Recomputer { facts: Facts::of(&steps), steps, pinned, before, inserted: 0 }
     }
