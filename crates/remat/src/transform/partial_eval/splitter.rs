@@ -237,17 +237,14 @@ impl<'a> Splitter<'a> {
             _ if must => return eqn.outs.iter().for_each(|&out| self.mark(out, eqn.loc)),
             _ => return,
         };
-        if must && let Some(Eqn { op: Op::Prim(Prim::Name(op)), .. }) = self.known.last_mut() {
+        // A name takes the place of the mark of its operand.
+        let mark = operand.var().and_then(|v| self.alias[v]?.var()).filter(|mark| self.marks.contains(mark));
+        if (must || mark.is_some())
+            && let Some(Eqn { op: Op::Prim(Prim::Name(op)), .. }) = self.known.last_mut()
+        {
             op.keep = Keep::Planner;
         }
-        // The mark of a value stands for its names too.
-        match (operand.var().and_then(|v| self.alias[v]), named) {
-            (Some(Atom::Var(mark)), Atom::Var(named)) if self.marks.contains(&mark) => {
-                self.alias[named] = Some(mark.into());
-                self.named.push((named, mark));
-            }
-            _ => self.replace_by_name(operand, named),
-        }
+        self.replace_by_name(mark.map_or(operand, Atom::Var), named);
     }
 
     /// Makes an operand stand for a mark of it that is not kept.
