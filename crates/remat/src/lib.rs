@@ -38,8 +38,8 @@
 //! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it: methods of
 //!   tensors, the layers of [`nn`] (including `init`) and [`random`] return failed tensors, which carry the error to the point where they
 //!   are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops, branches, optimizers,
-//!   engines, and layers that are loops, have a cache or statistics, or change a model. Four return whatever the function that they wrap
-//!   returns, a tree or a `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`] and [`custom_vjp`].
+//!   engines, and layers that are loops, have a cache or statistics, or change a model. Five return whatever the function that they wrap
+//!   returns, a tree or a `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`], [`custom_vjp`] and [`custom_remat`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
 //! This page lists what most programs use. The rest is in modules: [`nn`], [`optim`], [`random`]; [`cluster`] for several hosts; [`tree`]
@@ -77,9 +77,10 @@ pub mod transform;
 pub use api::{
     AssociativeScanOptions, BatchAxes, Explanation, JitOptions, Jitted, Layers, LinearMap, OverLimit, Plan,
     ScanOptions, ShardMapOptions, Shardings, Specs, VmapOptions, associative_scan, associative_scan_with, checkpoint,
-    checkpoint_layers, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad, grad_aux, hessian, jacfwd, jacrev,
-    jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, plan, pmean, psum, scan, scan_with, shard_map,
-    shard_map_with, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
+    checkpoint_layers, cond, custom_jvp, custom_remat, custom_vjp, eval_shape, fori_loop, grad, grad_aux, hessian,
+    jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, plan, pmean, psum, scan,
+    scan_with, shard_map, shard_map_with, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with,
+    while_loop,
 };
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ir::{Aval, Error, ErrorKind, Loc, Policy, Result, did_you_mean};
 
 use crate::trace::{
-    Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure,
-    trace_at, untraced,
+    InRegion, Names, Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild,
+    structure, trace_at, untraced,
 };
 use crate::transform::{budget_of, internal};
 
@@ -50,7 +50,10 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl
     move |x| {
         let Some(policy) = &policy else { return f(x) };
         let Ok(avals) = avals(&structure(x).0) else { return untraced(&f, x, loc) };
-        let trace = |order| trace_value(order, avals.clone(), &f, x, loc);
+        let trace = |order| {
+            let _region = InRegion::enter(policy.clone(), order);
+            trace_value(order, avals.clone(), &f, x, loc)
+        };
         let (program, value) = trace(Order::current());
         value.map_tree(|tree| {
             let outs = program.and_then(|program| {

@@ -174,7 +174,7 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
 }
 
 /// Turns values that the backward rule captures into residuals: the forward rule returns its constants right after the results.
-fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxpr> {
+pub(super) fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let ins = b.inputs(fwd.in_avals());
     let mut outs = b.inline(fwd, &ins)?;
@@ -186,7 +186,7 @@ fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxp
 ///
 /// `operation` gets the program, the avals of the argument, and the number of derivatives for which the rule is traced, if it is. The
 /// function itself is never differentiated, since the rule replaces its derivative, so it is traced for no derivative.
-fn define<A: Tree, R: Output>(
+pub(super) fn define<A: Tree, R: Output>(
     f: &impl Fn(&A) -> R,
     x: &A,
     loc: Loc,
@@ -206,7 +206,7 @@ fn define<A: Tree, R: Output>(
 }
 
 /// One tensor per aval: the given ones for floats, zeros for the others.
-fn spread_floats(avals: &[Aval], floats: &[Tensor], loc: Loc) -> Vec<Tensor> {
+pub(super) fn spread_floats(avals: &[Aval], floats: &[Tensor], loc: Loc) -> Vec<Tensor> {
     let mut floats = floats.iter();
     let spread = |aval: &Aval| match floats.next() {
         Some(t) => t.clone(),
@@ -216,11 +216,11 @@ fn spread_floats(avals: &[Aval], floats: &[Tensor], loc: Loc) -> Vec<Tensor> {
     avals.iter().map(|aval| if aval.dtype.is_float() { spread(aval) } else { zeros(aval, loc) }).collect()
 }
 
-fn keep_floats(avals: &[Aval], tensors: Vec<Tensor>) -> Vec<Tensor> {
+pub(super) fn keep_floats(avals: &[Aval], tensors: Vec<Tensor>) -> Vec<Tensor> {
     avals.iter().zip(tensors).filter(|(aval, _)| aval.dtype.is_float()).map(|(_, t)| t).collect()
 }
 
-fn expect_outs(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
+pub(super) fn expect_outs(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
     if expected.len() != given.len() {
         let message = format!("the {what} has {} and must have {}", counted(given.len(), "leaf"), expected.len());
         return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
@@ -235,10 +235,10 @@ fn expect_outs(operation: &str, what: &str, expected: &[Aval], given: &[Tensor],
     Ok(())
 }
 
-fn expect_bodies<const N: usize>(bodies: Vec<Arc<Jaxpr>>) -> Result<[Arc<Jaxpr>; N]> {
+pub(super) fn expect_bodies<const N: usize>(bodies: Vec<Arc<Jaxpr>>) -> Result<[Arc<Jaxpr>; N]> {
     <[Arc<Jaxpr>; N]>::try_from(bodies).map_err(|_| crate::transform::internal("a body is missing"))
 }
 
-fn short_type_name_of<F>(_: &F) -> String {
+pub(super) fn short_type_name_of<F>(_: &F) -> String {
     short_type_name::<F>()
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Result, Value};
+use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Policy, Result, Value};
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
@@ -16,7 +16,8 @@ use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
     Binding, Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bindings,
-    current_loc, is_selecting, leaf_paths, leaves_like, operands, rebuild, short_type_name, structure, trace_tree,
+    current_loc, is_selecting, leaf_paths, leaves_like, operands, rebuild, region_policy, short_type_name, structure,
+    trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -100,12 +101,12 @@ pub struct Jitted<A, R: Output, F> {
 }
 
 /// The cache key of a program. `order` is set only for programs that depend on it: those that call custom functions, whose rules are traced
-/// once for each derivative.
+/// once for each derivative, and may see the policy of the region around the call.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     structure: Structure,
     avals: Vec<Aval>,
-    order: Option<Order>,
+    order: Option<(Order, Option<Arc<Policy>>)>,
     /// The named axes at the call: collectives in the function may use them, and inside a mesh there is no `shard_map`.
     axes: Vec<Binding>,
 }
@@ -407,7 +408,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
                 self.remember(entry);
                 return Ok(entry.clone());
             }
-            key.order = Some(Order::current());
+            key.order = Some((Order::current(), region_policy()));
             match cache.get(&key) {
                 Some(Slot::Ready(entry)) => {
                     self.remember(entry);
@@ -427,7 +428,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         // Values of a trace that is open now cannot be used in another one.
         let is_cacheable = !is_selecting() && program.captured.iter().all(|t| !t.is_traced());
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
-        let order = key.order.filter(|_| calls_custom_functions(&program.jaxpr));
+        let order = key.order.clone().filter(|_| calls_custom_functions(&program.jaxpr));
         let entry =
             Arc::new(Entry { key: Key { order, ..key.clone() }, program, paths, like, compiled: Mutex::default() });
         if is_cacheable {
@@ -446,7 +447,9 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let Key { structure, avals, order, axes } = &entry.key;
         let leaves = leaves_like(args, structure, avals.len())?;
         let has_avals = leaves.iter().zip(avals).all(|(leaf, aval)| leaf.aval().is_ok_and(|given| given == aval));
-        let is_same = has_avals && order.is_none_or(|order| order == Order::current()) && *axes == bindings();
+        let is_same_order =
+            || order.as_ref().is_none_or(|(order, policy)| *order == Order::current() && *policy == region_policy());
+        let is_same = has_avals && is_same_order() && *axes == bindings();
         is_same.then_some((leaves, entry))
     }
 

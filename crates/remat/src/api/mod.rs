@@ -8,6 +8,7 @@ mod batch;
 mod checkpoint;
 pub(crate) mod control;
 pub(crate) mod custom;
+mod custom_remat;
 mod differentiate;
 mod jacobian;
 mod jit;
@@ -27,6 +28,7 @@ pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
 pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
 pub use custom::{custom_jvp, custom_vjp};
+pub use custom_remat::custom_remat;
 pub use differentiate::{
     grad, grad_aux, jvp, linear_transpose, linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux,
 };

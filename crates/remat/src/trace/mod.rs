@@ -4,6 +4,7 @@
 //! tensors: everything that a closure computes belongs to its program. An outer tensor that a closure uses becomes an input of its program
 //! (closure conversion).
 
+mod ambient;
 mod avals;
 mod axes;
 mod bind;
@@ -22,6 +23,7 @@ mod tensor;
 mod tracer;
 mod tree;
 
+pub(crate) use ambient::{InRegion, region_policy};
 pub(crate) use avals::{avals, expect_avals, zeros};
 pub(crate) use axes::{Binding, bindings, bound_size, free_axes, with_axes};
 pub use bind::{apply, deferred};

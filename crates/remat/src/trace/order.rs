@@ -6,7 +6,7 @@ use super::tracer::Tracer;
 ///
 /// A custom function traces its rule only if this is not zero, and the rule itself for one derivative fewer. So a rule may call its own
 /// function: nested calls are traced for fewer and fewer derivatives, and finally without a rule.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Order(usize);
 
 impl Order {

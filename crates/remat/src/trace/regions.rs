@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Builder, Checkpoint, Eqn, Jaxpr, Loc, Policy, Scope, Var, VarMap};
 
-use super::Names;
 use super::tracer::{TraceId, Tracer};
+use super::{InRegion, Names, Order};
 
 thread_local! {
     static ACTIVE: RefCell<Vec<Rc<Selection>>> = const { RefCell::new(Vec::new()) };
@@ -66,6 +66,8 @@ pub(super) struct Entered {
     scope: Scope,
     /// The selections that select it, the innermost first.
     by: Vec<Rc<Selection>>,
+    /// Ends with the scope.
+    _region: InRegion,
 }
 
 /// Must be called when a scope is entered.
@@ -84,12 +86,13 @@ pub(super) fn enter(scope: Scope) -> Option<Entered> {
         is_taken
     });
     let (trace, start) = Tracer::with_innermost(|tracer, _| (tracer.id(), tracer.builder.len()))?;
-    (!by.is_empty()).then_some(Entered { trace, start, scope, by })
+    let _region = InRegion::enter(by.last()?.policy.clone(), Order::current());
+    Some(Entered { trace, start, scope, by, _region })
 }
 
 /// Must be called when the scope ends.
 pub(super) fn leave(entered: Entered) {
-    let Entered { trace, start, scope, by } = entered;
+    let Entered { trace, start, scope, by, _region } = entered;
     Tracer::with_innermost(|tracer, _| {
         if tracer.id() != trace {
             return;
