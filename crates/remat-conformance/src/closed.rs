@@ -15,8 +15,8 @@
 
 use remat::nn::{self, AttentionConfig, dot_product_attention};
 use remat::{
-    ConvConfig, DType, Padding, Policy, Result, Tensor, checkpoint, cond, custom_jvp, custom_vjp, einsum, fori_loop,
-    jit, map, optimization_barrier, random, scan, switch, while_loop,
+    ConvConfig, DType, Padding, Policy, Result, Tensor, checkpoint, cond, custom_jvp, custom_remat, custom_vjp, einsum,
+    fori_loop, jit, map, optimization_barrier, random, scan, switch, while_loop,
 };
 
 /// One program.
@@ -86,6 +86,7 @@ pub const PROGRAMS: &[Program] = &[
     program("nested_checkpoints", &[&[3, 3], &[3]], nested_checkpoints),
     program("own_jvp", &[&[4]], own_jvp),
     Program { has_forward_mode: false, ..program("own_vjp", &[&[4]], own_vjp) },
+    Program { has_forward_mode: false, ..program("own_remat", &[&[4]], own_remat) },
     Program { has_reverse_mode: false, ..program("while", &[&[3]], counted_while) },
     program("dropout", &[&[3, 4]], dropout),
     program("captured_integers", &[&[3, 4]], captured_integers),
@@ -303,6 +304,21 @@ fn own_vjp(p: &Vec<Tensor>) -> Result<Tensor> {
         |cos: &Tensor, ct: &Tensor| ct * cos,
     );
     let b = (f(&p[0]) * &p[0]).named("b");
+    Ok((f(&b) + b).sum(..))
+}
+
+fn own_remat(p: &Vec<Tensor>) -> Result<Tensor> {
+    let f = custom_remat(
+        |x: &Tensor, _: Option<&Policy>| (x.sin().named("a") * x, ()),
+        |x: &Tensor, (): &()| (x.sin().named("a"), x.cos().named("b") * x),
+        |(): &(), (sin, cos): &(Tensor, Tensor), ct: &Tensor| ct * (sin + cos),
+    );
+    let g = custom_remat(
+        |x: &Tensor, _: Option<&Policy>| (x.exp(), x.exp()),
+        |_: &Tensor, _: &Tensor| (),
+        |exp: &Tensor, (): &(), ct: &Tensor| ct * exp,
+    );
+    let b = g(&(f(&p[0]) * &p[0]).named("b"));
     Ok((f(&b) + b).sum(..))
 }
 

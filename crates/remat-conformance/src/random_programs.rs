@@ -321,7 +321,7 @@ fn policy(number: u8, body: &[Step]) -> Policy {
             _ => every_unary(),
         };
     };
-    match number % 11 {
+    match number % 13 {
         0 => Policy::Nothing,
         1 => Policy::Everything,
         2 => Policy::names([name]),
@@ -332,6 +332,8 @@ fn policy(number: u8, body: &[Step]) -> Policy {
         7 => Policy::names([name]).not(),
         8 => Policy::First(vec![Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host), Policy::names([name])]),
         9 => Policy::budget(usize::from(number) * 4),
+        10 => Policy::prefer(Policy::names([name])).or(Policy::budget(usize::from(number) * 4)),
+        11 => Policy::must(Policy::names([name]).or(Policy::Dots)),
         _ => every_unary(),
     }
 }
