@@ -1,8 +1,9 @@
 //! Transformer blocks under each policy.
 
+use remat::argument::keep;
 use remat::ir::{Decision, MemorySpace};
 use remat::report::{Reason, policy_decisions, readable_bytes, saved_residuals};
-use remat::{DType, Error, Policy, Result, Tensor, checkpoint, jit, nn, random, value_and_grad};
+use remat::{DType, Error, Policy, Result, Tensor, checkpoint, custom_remat, grad, jit, nn, random, value_and_grad};
 
 pub(crate) fn main() -> Result<()> {
     // ANCHOR: setup
@@ -81,5 +82,59 @@ pub(crate) fn main() -> Result<()> {
         }
     }
     // ANCHOR_END: budget
+
+    println!("== strength");
+    // ANCHOR: strength
+    let (attention, budget) = (Policy::names(["attn"]), Policy::budget(600 << 10));
+    for policy in
+        [budget.clone(), Policy::must(attention.clone()).or(budget.clone()), Policy::prefer(Policy::Dots).or(budget)]
+    {
+        let region = checkpoint(policy.clone(), |block: &nn::Block| block.apply(&x).square().mean(..));
+        let saved = saved_residuals(|block: &nn::Block| region(block), &block)?;
+        let named = saved.intermediates().filter(|value| value.kind.to_string() == "named 'attn'").count();
+        let products = saved.intermediates().filter(|value| value.kind.to_string() == "output of dot_general").count();
+        println!("{:<38} {named} named, {products} products", policy.to_string());
+    }
+    let contradiction = checkpoint(Policy::must(attention).or(Policy::budget(1 << 10)), |block: &nn::Block| {
+        block.apply(&x).square().mean(..)
+    });
+    println!("{}", grad(|block: &nn::Block| contradiction(block))(&block).unwrap_err().message());
+    // ANCHOR_END: strength
+
+    println!("== custom");
+    // ANCHOR: custom
+    // A norm with a scale. From its result, which the product after it keeps anyway, it computes its normalised values again.
+    type Pair = (Tensor, Tensor);
+    let norm = custom_remat(
+        |(x, scale): &Pair, _: Option<&Policy>| {
+            let centered = x - x.mean(keep(-1));
+            let deviation = (centered.square().mean(keep(-1)) + 1e-5).sqrt();
+            let y = centered / &deviation * scale;
+            (y.clone(), (y, deviation))
+        },
+        |(_, scale): &Pair, (y, _): &Pair| (y / scale, scale.clone()),
+        |(_, deviation): &Pair, (z, scale): &Pair, ct: &Tensor| {
+            let d = ct * scale;
+            let dx = (&d - d.mean(keep(-1)) - z * (&d * z).mean(keep(-1))) / deviation;
+            (dx, (ct * z).sum([0, 1]))
+        },
+    );
+    let plain = |(x, scale): &Pair| {
+        let centered = x - x.mean(keep(-1));
+        &centered / (centered.square().mean(keep(-1)) + 1e-5).sqrt() * scale
+    };
+    let (w, scale) = (Tensor::eye(64, DType::F32), Tensor::ones([64], DType::F32));
+    let layer = |norm: &dyn Fn(&Pair) -> Tensor, (w, scale): &Pair| {
+        norm(&(x.matmul(w), scale.clone())).matmul(w).square().mean(..)
+    };
+    let args = (w, scale);
+    for (name, norm) in [("plain", &plain as &dyn Fn(&Pair) -> Tensor), ("passes its result", &norm)] {
+        let saved = saved_residuals(|args: &Pair| layer(norm, args), &args)?;
+        println!("{name}: {}", readable_bytes(saved.intermediate_bytes()));
+        saved.intermediates().for_each(|value| println!("  {} {}", value.aval, value.kind));
+    }
+    // ANCHOR_END: custom
+    let gradient = |norm: &dyn Fn(&Pair) -> Tensor| grad(|args: &Pair| layer(norm, args))(&args);
+    assert!(gradient(&norm)?.0.allclose(&gradient(&plain)?.0, 1e-4, 1e-6)?);
     Ok(())
 }
