@@ -118,14 +118,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loops_of_unknown_length_run_once_wherever_they_are() {
+    fn what_must_run_once_does_wherever_it_is() {
         let unknown = "while[cond_jaxpr={ lambda ; e:f32[]. let f:bool[] = lt e 9.0:f32[] in (f,) } cond_nconsts=0 \
                        body_jaxpr={ lambda ; g:f32[]. let h:f32[] = mul g 2.0:f32[] in (h,) } body_nconsts=0]";
         let scan = |op: &str| {
             let body = format!("{{ lambda ; c:f32[]. let d:f32[] = {op} c in (d,) }}");
             format!("scan[jaxpr={body} length=3 num_carry=1 num_consts=0 reverse=False unroll=1]")
         };
-        for (op, expected) in [(unknown, true), (&*scan(unknown), true), (&*scan("neg"), false), ("neg", false)] {
+        let (kept, named) = ("name[keep=planner name=x]", "name[name=x]");
+        let once = [unknown.to_string(), scan(unknown), kept.to_string(), scan(kept)].map(|op| (op, true));
+        let again = ["neg".to_string(), scan("neg"), scan(named)].map(|op| (op, false));
+        for (op, expected) in once.into_iter().chain(again) {
             let text = format!("{{ lambda ; a:f32[]. let b:f32[] = {op} a in (b,) }}");
             let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(runs_once(&jaxpr.eqns[0].op), expected, "{text}");

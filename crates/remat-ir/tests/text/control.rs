@@ -151,6 +151,8 @@ fn custom_derivatives() {
 #[test]
 fn markers() {
     gives(&op("= name[name=x]"), "a:i32[2]", "a:i32[2]");
+    gives(&op("= name[keep=planner name=x]"), "a:i32[2]", "a:i32[2]");
+    gives(&op("= name[keep=everyone name=\"\"]"), "a:i32[2]", "a:i32[2]");
     gives(&op("= stop_gradient"), "a:f32[2]", "a:f32[2]");
     gives(&op("= optimization_barrier"), "a:i32[2] b:f32[]", "a:i32[2] b:f32[]");
     gives(&op("= device_put[memory=host]"), "a:f32[2]", "a:f32<host>[2]");

@@ -63,6 +63,10 @@ fn errors_of_equations_name_the_operation() {
     fails(&with("b:f32[3] = sine a"), "sine: line 2, column 16: there is no operation of this name");
     fails(&with("b:f32[3] = name a"), "name: line 2, column 16: parameter `name` is missing");
     fails(&with("b:f32[3] = name[name=3] a"), "name: line 2, column 16: parameter `name` is not a word");
+    fails(
+        &with("b:f32[3] = name[keep=you name=x] a"),
+        "name: line 2, column 16: parameter `keep` is neither planner nor everyone",
+    );
     fails(&with("b:f32[3] = name[name=x size=3] a"), "name: line 2, column 16: parameter `size` is unknown");
     fails(&with("b:f32[3] = name[name=x name=y] a"), "parse: line 2, column 28: parameter `name` is given twice");
     fails(&with("b:f32[3] = name[name=\"x] a"), "parse: line 2, column 26: the string has no end");
