@@ -156,6 +156,17 @@ fn what_is_passed_is_kept_and_nothing_else() -> Result<()> {
     assert_eq!(kinds(of_sine(whole()), &args)?, ["f64[4,6] named 'e'"]);
     let region = checkpoint(Policy::Nothing, of_sine(whole()));
     assert_eq!(kinds(&region, &args)?, [""; 0]);
+    // An argument that is passed is there anyway.
+    let sine = custom_remat(
+        |x: &Tensor, _: Option<&Policy>| (x.sin(), x.clone()),
+        |_: &Tensor, x: &Tensor| x.cos(),
+        |_: &Tensor, cos: &Tensor, ct: &Tensor| ct * cos,
+    );
+    for policy in [None, Some(Policy::Everything), Some(Policy::Nothing), Some(Policy::budget(0))] {
+        let f = checkpoint(policy.clone(), |x: &Tensor| sine(x).sum(..));
+        let residuals = saved_residuals(|x: &Tensor| f(x), &args.0)?;
+        assert_eq!((residuals.iter().len(), residuals.intermediate_bytes()), (1, 0), "{policy:?}: {residuals}");
+    }
     Ok(())
 }
 

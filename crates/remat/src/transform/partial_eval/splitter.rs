@@ -98,10 +98,12 @@ impl<'a> Splitter<'a> {
             return Ok(());
         }
         let (decision, must) = self.decide(eqn);
+        // A mark does not count where its operand is computed again or kept itself.
+        let is_idle = is_mark(&eqn.op) && (decision == Decision::Recompute || self.is_kept_itself(eqn.ins[0]));
         self.known.push(eqn.clone());
         match decision {
+            _ if is_idle => self.pass_on(eqn.outs[0], eqn.ins[0]),
             Decision::Save => self.keep(eqn, must),
-            Decision::Recompute if is_mark(&eqn.op) => self.pass_on(eqn.outs[0], eqn.ins[0]),
             Decision::Recompute => {
                 self.set_status(&eqn.outs, Known::Recomputed);
                 self.staged.push(eqn.clone());
