@@ -76,7 +76,7 @@ fn a_wrong_policy_is_one_line() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     let known = "Nothing, Everything, Dots, DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, \
-                 OffloadDotsWithNoBatchDims, OffloadNames, SaveAndOffloadNames, Budget, Or, And, First, Not, Custom";
+                 OffloadDotsWithNoBatchDims, OffloadNames, SaveAndOffloadNames, Budget, Or, And, First, Not, Must, Prefer, Custom";
     assert_eq!(error, format!("error: parse: line 1, column 1: unknown policy `every`; the policies are {known}\n"));
 }
 

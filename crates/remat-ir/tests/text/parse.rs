@@ -110,7 +110,7 @@ fn bad_policies() {
         error("magic_word"),
         "parse: line 1, column 1: unknown policy `magic_word`; the policies are Nothing, Everything, Dots, \
          DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, OffloadDotsWithNoBatchDims, OffloadNames, SaveAndOffloadNames, \
-         Budget, Or, And, First, Not, Custom"
+         Budget, Or, And, First, Not, Must, Prefer, Custom"
     );
     assert_eq!(error("names"), "parse: line 1, column 6: expected `(`, found the end");
     let none = "`none` is not a policy: without a policy there is no checkpoint; `Nothing` saves nothing";
@@ -119,6 +119,8 @@ fn bad_policies() {
     }
     assert_eq!(error("Names(a b)"), "parse: line 1, column 9: expected `,` or `)`, found `b`");
     assert_eq!(error("Or(Dots, 3)"), "parse: line 1, column 10: expected a policy, found `3`");
+    assert_eq!(error("must"), "parse: line 1, column 5: expected `(`, found the end");
+    assert_eq!(error("prefer(Dots, Dots)"), "parse: line 1, column 12: expected `)`, found `,`");
     assert_eq!(error("Not(Dots, Dots)"), "parse: line 1, column 9: expected `)`, found `,`");
     let size = "expected a number of bytes such as 500000, 64MiB or 1.5GiB";
     for (text, column, found) in [
