@@ -156,6 +156,16 @@ impl Device for Cpu {
         moves(jaxpr, &threads, Limit::of(options).as_ref())
     }
 
+    /// ```
+    /// use remat_cpu::Cpu;
+    /// use remat_ir::Device;
+    /// assert_eq!(Cpu::with_threads(2)?.threads()?, 2);
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    fn threads(&self) -> Result<usize> {
+        Ok(self.threads.clone().map_or_else(Threads::all, Ok)?.count())
+    }
+
     /// The steps with the offset in bytes of each temporary in the arena.
     ///
     /// ```
@@ -269,6 +279,7 @@ impl Executable for CpuExecutable {
         let live = self.programs.for_donated(|_| false).live.clone();
         MemoryReport::new(self.memory(), live)
             .with_donated(donating.live_where_donated())
+            .running(self.programs.for_donated(|_| false).at, donating.at)
             .over_time(donating.timeline.clone())
     }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oxc_index::{IndexSlice, IndexVec};
-use remat_ir::{Aval, DType, LiveValue};
+use remat_ir::{Aval, DType, LiveValue, PeakOperation};
 use remat_kernels::{Kernel, Source, Target, Threads};
 use remat_plan::aligned;
 
@@ -34,6 +34,8 @@ pub(crate) struct CompiledProgram {
     pub(crate) list_bytes: usize,
     /// The bytes of the arena that are live while each step runs.
     pub(crate) timeline: Vec<usize>,
+    /// The operation that runs at the peak.
+    pub(crate) at: Option<PeakOperation>,
     /// The live values at the peak where all arguments are kept: arguments, outputs, and those in the arena.
     pub(crate) live: Vec<LiveValue>,
 }

@@ -59,6 +59,14 @@ pub trait Device: Send + Sync {
         1
     }
 
+    /// The number of threads that run a program, on which the bytes of its scratch memory depend: 1 if that is not the engine's choice.
+    ///
+    /// # Errors
+    /// If the system does not start them.
+    fn threads(&self) -> Result<usize> {
+        Ok(1)
+    }
+
     /// Copies an array of the host to this device. It is the array itself if the device uses the host's memory.
     ///
     /// # Errors

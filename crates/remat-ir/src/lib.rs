@@ -40,7 +40,7 @@ pub use half::{bf16, f16};
 pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};
 pub use literal::Literal;
 pub use loc::{Loc, Scope};
-pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, parse_bytes, readable_bytes};
+pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, PeakOperation, parse_bytes, readable_bytes};
 pub use mesh::{Cut, Mesh, PartitionSpec, Sharding, unknown_axis};
 pub use moves::{Move, Moves};
 pub use ops::*;

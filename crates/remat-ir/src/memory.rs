@@ -141,6 +141,26 @@ pub struct MemoryReport {
     pub timeline: Vec<usize>,
     /// The source of these figures, if they are not from the engine's own plan.
     pub source: Option<Arc<str>>,
+    /// The operation that runs at the peak of a caller who keeps the arguments, if the engine reports it.
+    pub at: Option<PeakOperation>,
+    /// The same for a caller who donates all of them.
+    pub donated_at: Option<PeakOperation>,
+}
+
+/// The operation that runs while the most bytes are live.
+#[derive(Clone, Copy, Debug)]
+pub struct PeakOperation {
+    /// Its name.
+    pub name: &'static str,
+    /// Where the user wrote it.
+    pub loc: Loc,
+}
+
+impl fmt::Display for PeakOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PeakOperation { name, loc } = self;
+        if loc.site.is_some() { write!(f, "{name} at {loc}") } else { f.write_str(name) }
+    }
 }
 
 /// How many values a report prints.
@@ -153,7 +173,7 @@ impl MemoryReport {
     /// A report of these bytes and values. It sorts the values.
     pub fn new(stats: MemoryStats, mut live: Vec<LiveValue>) -> MemoryReport {
         live.sort_by_key(|value| Reverse(value.bytes));
-        MemoryReport { stats, live, donated: Vec::new(), timeline: Vec::new(), source: None }
+        MemoryReport { stats, live, ..MemoryReport::default() }
     }
 
     /// The same report with the values that are live at the peak of a caller who donates all arguments. It sorts them.
@@ -169,24 +189,45 @@ impl MemoryReport {
         MemoryReport { timeline, ..self }
     }
 
+    /// The same report with the operations that run at the peak of a caller who keeps the arguments, and of one who donates all of them.
+    #[must_use]
+    pub fn running(self, at: Option<PeakOperation>, donated_at: Option<PeakOperation>) -> MemoryReport {
+        MemoryReport { at, donated_at, ..self }
+    }
+
     /// The same report, with the source of its figures.
     #[must_use]
     pub fn told_by(self, source: impl Into<Arc<str>>) -> MemoryReport {
         MemoryReport { source: Some(source.into()), ..self }
     }
 
-    /// The error of a run that needs `needed` bytes, which are more than `limit`: both numbers, and the largest values.
+    /// The error of a run that needs `needed` bytes, which are more than `limit`: both numbers, the bytes of arguments and results, which no
+    /// recomputation lowers, the operation at the peak with its line, what needs less, and the largest values.
     pub fn over_limit(&self, needed: usize, limit: usize) -> Error {
-        let live =
-            if needed <= self.stats.donated_peak && !self.donated.is_empty() { &self.donated } else { &self.live };
+        let is_donated = needed <= self.stats.donated_peak && !self.donated.is_empty();
+        let (live, at) = if is_donated { (&self.donated, self.donated_at) } else { (&self.live, self.at) };
         // A call may fit if its arguments are moved.
         let hint = match self.stats.donated_peak {
             least if least <= limit => format!("; it needs {} where the arguments are donated", exact_bytes(least)),
             _ => String::new(),
         };
+        let is_fixed = |value: &&LiveValue| !matches!(value.kind, LiveKind::Temporary | LiveKind::Scratch);
+        let fixed = match live.is_empty() {
+            true => self.stats.arguments.saturating_add(self.stats.outputs),
+            false => live.iter().filter(is_fixed).map(|value| value.bytes).fold(0, usize::saturating_add),
+        };
+        let less = match fixed >= limit {
+            true => "an optimizer with less state, weights of fewer bits or a smaller batch need less",
+            false => "a smaller batch needs less",
+        };
+        let at = at.map_or_else(String::new, |at| format!("the peak is in {at}; "));
         let (needed, limit) = (exact_bytes(needed), exact_bytes(limit));
         let table = Table(live, SHOWN_IN_ERROR);
-        let message = format!("the program needs {needed} and the limit is {limit}{hint}\n{table}");
+        let message = format!(
+            "the program needs {needed} and the limit is {limit}{hint}\n\
+             arguments and results alone take {}; {at}{less}\n{table}",
+            exact_bytes(fixed)
+        );
         Error::new(ErrorKind::Memory, "compile", message)
     }
 }
@@ -395,6 +436,7 @@ mod tests {
     fn the_error_tells_both_numbers() {
         let error = report(2).over_limit(report(2).stats.peak, 1000);
         let expected = "compile: the program needs 4.88 KiB (5000 B) and the limit is 1000 B
+arguments and results alone take 0 B; a smaller batch needs less
 live at the peak:
   8 B  f32[2]  exp
   4 B  f32[1]  exp";
@@ -404,5 +446,27 @@ live at the peak:
         let error = MemoryReport::new(stats, Vec::new()).over_limit(5000, 1000).to_string();
         let hint = "the limit is 1000 B; it needs 900 B where the arguments are donated";
         assert!(error.contains(hint), "{error}");
+    }
+
+    #[test]
+    fn the_error_tells_what_cannot_be_recomputed_and_where_the_peak_is() {
+        let loc = Loc::caller();
+        let mut kept = report(2);
+        kept.stats = MemoryStats { peak: 5000, donated_peak: 4000, arguments: 8, outputs: 4, ..MemoryStats::default() };
+        (kept.live[0].kind, kept.live[1].kind) = (LiveKind::Argument(0), LiveKind::Output);
+        let donated = kept.live.iter().filter(|value| value.kind != LiveKind::Output).cloned().collect();
+        let at = |name| Some(PeakOperation { name, loc });
+        let report =
+            kept.with_donated(donated).running(at("exp"), Some(PeakOperation { name: "sin", loc: Loc::UNKNOWN }));
+        let line = |needed, limit| report.over_limit(needed, limit).message().lines().nth(1).map(String::from);
+        let expected =
+            format!("arguments and results alone take 12 B; the peak is in exp at {loc}; a smaller batch needs less");
+        assert_eq!(line(5000, 13), Some(expected));
+        let less = "an optimizer with less state, weights of fewer bits or a smaller batch need less";
+        let expected = format!("arguments and results alone take 8 B; the peak is in sin; {less}");
+        assert_eq!(line(4000, 8), Some(expected));
+        // An engine that lists no values.
+        let report = MemoryReport::new(report.stats, Vec::new()).over_limit(5000, 12).to_string();
+        assert!(report.contains(&format!("take 12 B; {less}\n")), "{report}");
     }
 }

@@ -1,8 +1,10 @@
 //! What an engine decides so that a program fits its memory limit: which steps run again.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::LiveValue;
+use crate::{Error, ErrorKind, LiveValue, Result};
 
 /// The steps of a program in the order in which they run, some of them several times, as an engine numbers them.
 ///
@@ -16,6 +18,59 @@ pub struct StepSchedule {
     pub runs: Vec<u32>,
     /// The bytes of a call for which it was chosen. The engine changes the steps further as far as a call then still fits.
     pub limit: usize,
+}
+
+/// The most runs of a schedule that is read from text.
+const MOST_RUNS: usize = 1 << 22;
+
+/// The form, then the runs, with a range for steps one after the other. It can be read again.
+///
+/// ```
+/// use remat_ir::StepSchedule;
+/// let schedule = StepSchedule { form: 1, runs: vec![0, 1, 2, 1, 3] };
+/// assert_eq!(schedule.to_string(), "form 1 runs 0-2 1 3");
+/// assert_eq!("form 1 runs 0-2 1 3".parse::<StepSchedule>()?, schedule);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+impl fmt::Display for StepSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StepSchedule { form, runs } = self;
+        write!(f, "form {form} runs")?;
+        for range in runs.chunk_by(|run, next| run.checked_add(1) == Some(*next)) {
+            match range {
+                [run] => write!(f, " {run}")?,
+                [first, .., last] => write!(f, " {first}-{last}")?,
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for StepSchedule {
+    type Err = Error;
+
+    /// # Errors
+    /// If the text is not that of a schedule, or has more than four million runs.
+    fn from_str(text: &str) -> Result<StepSchedule> {
+        let wrong = |message: String| Error::new(ErrorKind::Parse, "schedule", message);
+        let number =
+            |word: &str| word.parse::<u32>().map_err(|_| wrong(format!("`{word}` is not the number of a step")));
+        let mut words = text.split(' ');
+        let (Some("form"), Some(form), Some("runs")) = (words.next(), words.next(), words.next()) else {
+            return Err(wrong("`form`, its number and `runs` are expected".to_string()));
+        };
+        let (form, mut runs) = (number(form)?, Vec::new());
+        for word in words {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first || (last - first) as usize >= MOST_RUNS - runs.len().min(MOST_RUNS) {
+                return Err(wrong(format!("`{word}` is not a range of steps, or there are too many of them")));
+            }
+            runs.extend(first..=last);
+        }
+        Ok(StepSchedule { form, runs })
+    }
 }
 
 /// A value that a program computes several times.
@@ -50,5 +105,37 @@ impl Rematerialization {
     /// The time beyond that without a limit, as a share of it: 0.1 for a tenth more.
     pub fn overhead(&self) -> f64 {
         self.time as f64 / self.unlimited_time.max(1) as f64 - 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_are_read_as_they_are_written() {
+        let most = u32::MAX;
+        for runs in [vec![], vec![0], vec![0, 1], vec![3, 2, 1, 2, 3, 3, 4], vec![most - 1, most, 0, most]] {
+            let schedule = StepSchedule { form: 7, runs };
+            assert_eq!(schedule.to_string().parse::<StepSchedule>().ok(), Some(schedule));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_errors() {
+        let wrong =
+            ["", "form", "form 0", "form 0 run 1", "runs 1", "form x runs 1", "form 0 runs 1 ", "form 0 runs 2-1"];
+        for text in
+            wrong.into_iter().chain(["form 0 runs -1", "form 0 runs 1-", "form 0 runs 1-2-3", "form 0 runs 4294967296"])
+        {
+            let kind = text.parse::<StepSchedule>().err().map(|error| error.kind());
+            assert_eq!(kind, Some(ErrorKind::Parse), "{text}");
+        }
+        // Too many runs would take all memory.
+        assert!("form 0 runs 0-4294967295".parse::<StepSchedule>().is_err());
+        let many = ["0-4194303"; 2].join(" ");
+        assert!(format!("form 0 runs {many}").parse::<StepSchedule>().is_err());
+        let most: Option<StepSchedule> = "form 0 runs 0-4194303".parse().ok();
+        assert_eq!(most.map(|schedule| schedule.runs.len()), Some(MOST_RUNS));
     }
 }

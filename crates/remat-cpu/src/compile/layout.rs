@@ -57,6 +57,7 @@ pub(super) fn program(
         table_offset,
         donated: donation::donated_arguments(kernels, plan),
         timeline: plan.timeline.clone(),
+        at: report::at(kernels, order, plan),
         live: report::live(kernels, plan),
     })
 }

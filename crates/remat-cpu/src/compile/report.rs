@@ -5,14 +5,23 @@ use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{
-    Aval, DType, Eqn, LiveKind, LiveValue, Loc, Move, Moves, RecomputedValue, Rematerialization, Var, VarMap,
+    Aval, DType, Eqn, LiveKind, LiveValue, Loc, Move, Moves, PeakOperation, RecomputedValue, Rematerialization, Var,
+    VarMap,
 };
-use remat_plan::{BufferId, Live, MemoryPlan};
+use remat_plan::{BufferId, Live, MemoryPlan, StepId};
 
 use super::improve::{Decided, Outcome};
 use super::kernels::Kernels;
 use crate::ids::EqnId;
 use crate::steps::{Part, Step, Steps};
+
+/// The operation that runs at the peak.
+pub(super) fn at(kernels: &Kernels<'_>, order: &[StepId], plan: &MemoryPlan) -> Option<PeakOperation> {
+    // The first of equal peaks.
+    let (step, _) = order.iter().zip(&plan.timeline).rev().max_by_key(|(_, live)| **live)?;
+    let eqn = kernels.steps.eqn(kernels.calls[*step].eqn?);
+    Some(PeakOperation { name: eqn.op.name(), loc: eqn.loc })
+}
 
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
 pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {

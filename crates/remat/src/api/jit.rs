@@ -284,11 +284,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             let captured = (0..lowered.captured()).map(|_| false);
             let is_donated = |leaf: &Tensor| leaf.is_abstract() || is_donated(&device, leaf);
             let donated = captured.chain(leaves.iter().map(is_donated)).collect();
-            let plan = Plan::unlimited(lowered.clone(), donated)?;
-            match memory_limit(self.target.limit())? {
-                Some(limit) => plan.for_bytes(limit),
-                None => Ok(plan),
-            }
+            Plan::unlimited(lowered.clone(), donated)?.within(memory_limit(self.target.limit())?)
         };
         plan().map_err(|error: Error| error.at(loc))
     }

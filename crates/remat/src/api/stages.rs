@@ -11,6 +11,7 @@ use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
 use remat_xla::{AheadOptions, Attention, ChipMemory, Options, Platform};
 
+use super::jit::JitOptions;
 use super::limit::{OverLimit, memory_limit};
 use super::plan::Plan;
 use crate::trace::{
@@ -124,6 +125,16 @@ pub struct Lowered {
 }
 
 impl Lowered {
+    /// A program without captured constants, to be compiled for the device of these options.
+    ///
+    /// # Errors
+    /// As [`Traced::lower`].
+    pub(super) fn of(options: &JitOptions, program: &Jaxpr) -> Result<Lowered> {
+        let program = Program { jaxpr: program.clone().into(), captured: Vec::new() };
+        let target = Target { device: options.device.clone(), ..Target::default() };
+        Traced { program, paths: Arc::default(), target }.lower()
+    }
+
     /// The program. Its inputs are the captured constants, then the leaves of the argument.
     pub fn jaxpr(&self) -> &Arc<Jaxpr> {
         &self.jaxpr
@@ -269,12 +280,12 @@ impl Lowered {
         };
         let captured = self.captured.iter().enumerate().map(place).collect::<Result<Vec<Tensor>>>();
         let captured = captured.map_err(|error| error.at(loc))?;
-        let (device, paths) = (device.clone(), self.paths.clone());
+        let (device, jaxpr, paths) = (device.clone(), self.jaxpr.clone(), self.paths.clone());
         let CompileOptions { mut donated, memory_limit, .. } = options;
         if memory_limit.is_none() {
             donated.clear();
         }
-        let compiled = Compiled { device, executable, captured, paths, avals, donated, limit };
+        let compiled = Compiled { device, jaxpr, executable, captured, paths, avals, donated, limit };
         match limit {
             // The memory of a call depends on the donated arguments; this is the least.
             Some(limit) if compiled.memory().donated_peak > limit => {
@@ -300,6 +311,8 @@ impl Lowered {
 /// A compiled program.
 pub struct Compiled {
     device: Device,
+    /// The program before the device's own form of it.
+    jaxpr: Arc<Jaxpr>,
     executable: Arc<dyn Executable>,
     /// Constants, on the device.
     captured: Vec<Tensor>,
@@ -356,6 +369,35 @@ impl Compiled {
     /// ```
     pub fn rematerialization(&self) -> Option<Arc<Rematerialization>> {
         self.executable.rematerialization()
+    }
+
+    /// The plan as which it runs, from which others of the same program come. It is for callers who donate the arguments that those for whom it
+    /// was compiled do; if that was not known, for callers who donate all.
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let program = jit(|x: &Tensor| x.sin() * x).lower(&Tensor::from(vec![1.0f32, 2.0]))?.compile()?;
+    /// assert_eq!(program.plan()?.peak(), program.memory().donated_peak);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If its device is not the native engine.
+    #[track_caller]
+    pub fn plan(&self) -> Result<Plan> {
+        let plan = || {
+            let (captured, leaves) = (self.captured.len(), self.avals.len());
+            let all = || (0..captured + leaves).map(|argument| argument >= captured).collect();
+            let donated = if self.donated.is_empty() { all() } else { self.donated.clone() };
+            let target = Target { device: Some(self.device.clone()), ..Target::default() };
+            let (jaxpr, captured, paths) = (self.jaxpr.clone(), self.captured.clone(), self.paths.clone());
+            let free = Plan::unlimited(Lowered { jaxpr, captured, paths, target }, donated)?;
+            let chosen = self.rematerialization();
+            let planned = chosen.map(|chosen| free.with_steps(&chosen.schedule)).transpose()?.flatten();
+            Ok(planned.unwrap_or(free))
+        };
+        let loc = current_loc();
+        plan().map_err(|error: Error| error.at(loc))
     }
 
     /// Whether it may be within its limit only where arguments are donated.

@@ -40,6 +40,7 @@ fn a_limit_lists_what_is_live() {
     let line = line!() - 4;
     let expected = format!(
         "compile: the program needs 14.00 KiB (14336 B) and the limit is 8.00 KiB (8192 B)
+arguments and results alone take 6.00 KiB (6144 B); a smaller batch needs less
 live at the peak:
   8.00 KiB  f32[64,32]  tanh                   {file}:{0}:16
   2.00 KiB  f32[64,8]   constant

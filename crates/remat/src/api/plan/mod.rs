@@ -1,19 +1,28 @@
 //! Plans: the fastest way to run a function within a number of bytes.
 
-use std::cmp::Reverse;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+mod explanation;
+mod file;
+mod hash;
+mod lock;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
 use remat_ir::{
-    CompileOptions, Error, ErrorKind, Executable, Jaxpr, MemoryReport, RecomputedValue, Rematerialization, Result,
-    StepSchedule, readable_bytes,
+    CompileOptions, Error, ErrorKind, Executable, Jaxpr, RecomputedValue, Rematerialization, Result, StepSchedule,
+    counted,
 };
 use remat_plan::pareto_front;
 
+pub use explanation::Explanation;
+
 use super::jit::{JitOptions, jit};
+use super::limit::memory_limit;
 use super::stages::{Compiled, Lowered};
 use crate::trace::{Device, Output, Tree, current_loc};
+use lock::Lock;
 
 /// How many plans are made between two points of the curve, to find the least memory at a price.
 const BETWEEN: usize = 3;
@@ -75,8 +84,8 @@ struct Planned {
     peak: usize,
     /// The plans that were found so far, so that more bytes are never slower.
     found: Mutex<Vec<Arc<Rematerialization>>>,
-    /// The curve with [`POINTS`], once it was asked for.
-    curve: OnceLock<()>,
+    /// Whether the plans that were found are those of a curve with [`POINTS`].
+    has_curve: AtomicBool,
 }
 
 impl Planned {
@@ -105,6 +114,18 @@ impl Planned {
         Ok(executable)
     }
 
+    /// The plan with these steps, as the engine judges them without a search, which is added to those that were found. `None` if they are not
+    /// steps of this program.
+    fn replayed(&self, schedule: &Arc<StepSchedule>) -> Result<Option<Arc<Rematerialization>>> {
+        let donated = self.donated.clone();
+        let options = CompileOptions { donated, memory_limit: None, schedule: Some(schedule.clone()) };
+        let found = self.device.engine().compile_with(&self.jaxpr, &options)?.rematerialization();
+        // For other steps the engine looks for its own.
+        let found = found.filter(|found| found.schedule == *schedule);
+        self.found().extend(found.clone());
+        Ok(found)
+    }
+
     /// Plans from the least memory on, and those that were found before: each faster than those with fewer bytes.
     fn pareto(&self, points: usize) -> Result<Vec<Arc<Rematerialization>>> {
         let plans = self.device.engine().pareto(&self.jaxpr, &self.donated, points)?;
@@ -114,15 +135,58 @@ impl Planned {
     }
 
     fn find_curve(&self) -> Result<()> {
-        if self.curve.get().is_none() {
+        // Two threads may both look for it, and find the same plans.
+        if !self.has_curve.load(Ordering::Acquire) {
             self.pareto(POINTS)?;
-            self.curve.get_or_init(|| ());
+            self.has_curve.store(true, Ordering::Release);
         }
         Ok(())
     }
 }
 
 impl Plan {
+    /// The plan of a program that is not a function of Rust, such as one read from text, without a limit, on the default device.
+    ///
+    /// `donated` has an element for each input: whether callers donate it, so that a result may take its memory.
+    ///
+    /// ```
+    /// use remat::ir::Jaxpr;
+    /// use remat::{Plan, Tensor};
+    /// let program: Jaxpr = "{ lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b a in (c,) }".parse()?;
+    /// let plan = Plan::of(&program, &[true])?;
+    /// println!("{}", plan.explain()?);
+    /// assert_eq!(plan.compile()?.call(vec![Tensor::from(vec![0.0f32; 3])])?[0].to_vec::<f32>()?, [0.0; 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::of_with`].
+    #[track_caller]
+    pub fn of(program: &Jaxpr, donated: &[bool]) -> Result<Plan> {
+        Plan::of_with(&JitOptions::default(), program, donated)
+    }
+
+    /// As [`Plan::of`], on the device of the options, and within their limit if they have one. Other options have no effect.
+    ///
+    /// # Errors
+    /// If the program breaks a rule, or `donated` does not have an element for each input; if the device is not the native engine; if the
+    /// program does not fit the limit.
+    #[track_caller]
+    pub fn of_with(options: &JitOptions, program: &Jaxpr, donated: &[bool]) -> Result<Plan> {
+        let plan = || {
+            remat_ir::check(program)?;
+            if program.ins.len() != donated.len() {
+                let (inputs, given) = (counted(program.ins.len(), "input"), donated.len());
+                let message = format!("the program has {inputs}, and `donated` has {given}: one for each is expected");
+                return Err(Error::new(ErrorKind::Argument, "plan", message));
+            }
+            let plan = Plan::unlimited(Lowered::of(options, program)?, donated.to_vec())?;
+            plan.within(memory_limit(options.memory_limit.or(options.plan.as_ref().map(Plan::peak)))?)
+        };
+        let loc = current_loc();
+        plan().map_err(|error: Error| error.at(loc))
+    }
+
     /// The plan of a program without a limit, for callers who donate these arguments.
     ///
     /// # Errors
@@ -134,9 +198,26 @@ impl Plan {
             return Err(Error::new(ErrorKind::Argument, "plan", message));
         }
         let peak = device.engine().compile(&jaxpr)?.peak_where_donated(&donated);
-        let (found, curve) = (Mutex::default(), OnceLock::new());
-        let program = Planned { lowered, device, jaxpr, donated, peak, found, curve };
+        let (found, has_curve) = (Mutex::default(), AtomicBool::new(false));
+        let program = Planned { lowered, device, jaxpr, donated, peak, found, has_curve };
         Ok(Plan { program: program.into(), chosen: None })
+    }
+
+    /// The plan for a limit, if there is one.
+    ///
+    /// # Errors
+    /// As [`Plan::for_bytes`].
+    #[track_caller]
+    pub(super) fn within(self, limit: Option<usize>) -> Result<Plan> {
+        limit.map_or_else(|| Ok(self.clone()), |bytes| self.for_bytes(bytes))
+    }
+
+    /// The plan of the same program with these steps, if they are steps of it.
+    ///
+    /// # Errors
+    /// If a plan is wrong, which is a defect.
+    pub(super) fn with_steps(&self, schedule: &Arc<StepSchedule>) -> Result<Option<Plan>> {
+        Ok(self.program.replayed(schedule)?.map(|found| self.with(Some(found))))
     }
 
     /// The bytes of a call: arguments, results, temporaries and overhead.
@@ -266,6 +347,50 @@ impl Plan {
         Ok(Explanation { plan: self.clone(), memory })
     }
 
+    /// Writes the plan to a file, from which [`Plan::load`] gets it without a search: the steps, and what they are the steps of. The file
+    /// appears complete or not at all, and replaces one of this name.
+    ///
+    /// The text has a line for each of: the version of `remat`, a hash of the program without source lines, the arguments that callers donate, the
+    /// device, its threads, the bytes and the overhead (for readers), the steps, and a checksum.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or its name is that of something that is not a file.
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let save = || file::write(path.as_ref(), &Lock::of(self)?.to_string());
+        let loc = current_loc();
+        save().map_err(|error: Error| error.at(loc))
+    }
+
+    /// The plan of this program in a file that [`Plan::save`] has written, in this process or another, on this machine or another. Nothing is
+    /// searched for. The engine judges the steps: a machine with other instructions may need other bytes of scratch memory for them.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, grad, plan};
+    /// let w = Tensor::eye(64, DType::F32);
+    /// let loss = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.matmul(&w).tanh()).sum(..);
+    /// let free = plan(grad(loss), Tensor::ones([256, 64], DType::F32))?;
+    /// let path = std::env::temp_dir().join(format!("remat-{}.plan", std::process::id()));
+    /// free.for_bytes(free.peak() * 7 / 10)?.save(&path)?;
+    /// assert!(free.load(&path)?.peak() <= free.peak() * 7 / 10);
+    /// # std::fs::remove_file(&path).expect("the file is there");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of kind [`ErrorKind::Io`] if the file cannot be read, of kind [`ErrorKind::Parse`] if it is cut off, damaged or not a plan, and of kind
+    /// [`ErrorKind::Argument`] if it is a plan of another version of `remat`, another program, callers who donate other arguments, another
+    /// device or another number of threads. The message says which.
+    #[track_caller]
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Plan> {
+        let path = path.as_ref();
+        let load = || {
+            Lock::read(&file::read(path)?).and_then(|lock| lock.plan(self)).map_err(|error| file::named(path, &error))
+        };
+        let loc = current_loc();
+        load().map_err(|error: Error| error.at(loc))
+    }
+
     /// The steps of this plan and the arguments that its callers donate, if the program on a device, for callers who donate these arguments or
     /// of whom that is not known, is the one that was planned.
     pub(super) fn schedule_of(
@@ -282,80 +407,5 @@ impl Plan {
 
     fn with(&self, chosen: Option<Arc<Rematerialization>>) -> Plan {
         Plan { program: self.program.clone(), chosen }
-    }
-}
-
-/// What a plan does. Its text has the figures, the values that are computed several times, and the values in memory at the peak; `{:#}`
-/// prints all of them.
-#[derive(Clone)]
-pub struct Explanation {
-    plan: Plan,
-    memory: MemoryReport,
-}
-
-impl Explanation {
-    /// The bytes of the program, and the values that are live at its peak.
-    pub fn memory(&self) -> &MemoryReport {
-        &self.memory
-    }
-}
-
-/// How many kinds of values a text shows.
-const SHOWN: usize = 8;
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Explanation { plan, memory } = self;
-        let peak = readable_bytes(plan.peak());
-        let shown = if f.alternate() { usize::MAX } else { SHOWN };
-        match &plan.chosen {
-            None => writeln!(f, "a call needs {peak}; nothing is computed several times")?,
-            Some(chosen) => {
-                writeln!(f, "a call needs {peak} of {}", readable_bytes(plan.program.peak))?;
-                let [overhead, bound] = [plan.overhead(), plan.bound()].map(|share| 100.0 * share);
-                writeln!(
-                    f,
-                    "{overhead:.1} % more time by the cost model, and no plan in this order has less than {bound:.1} %"
-                )?;
-                writeln!(f, "computed again:")?;
-                let share = |time: u64| 100.0 * time as f64 / chosen.unlimited_time.max(1) as f64;
-                let alike = Alike::of(&chosen.recomputed);
-                for Alike { value, count, time } in alike.iter().take(shown) {
-                    writeln!(f, "  {:5.2} %  {count:3} x {value}", share(*time))?;
-                }
-                let rest: &[Alike] = alike.get(shown..).unwrap_or_default();
-                if !rest.is_empty() {
-                    let (count, time) = rest.iter().fold((0, 0), |(n, t), alike| (n + alike.count, t + alike.time));
-                    writeln!(f, "  {:5.2} %  {count:3} others", share(time))?;
-                }
-            }
-        }
-        if f.alternate() { write!(f, "{memory:#}") } else { write!(f, "{memory}") }
-    }
-}
-
-/// Values of one line of the user's program, such as those of all layers: how often they are computed again, and for what time.
-struct Alike {
-    value: String,
-    count: usize,
-    time: u64,
-}
-
-impl Alike {
-    /// Those that take the most time first.
-    fn of(recomputed: &[RecomputedValue]) -> Vec<Alike> {
-        let mut alike: Vec<Alike> = Vec::new();
-        for RecomputedValue { value, times, time } in recomputed {
-            let value = value.to_string();
-            match alike.iter_mut().find(|alike| alike.value == value) {
-                Some(found) => {
-                    found.count += times;
-                    found.time += time;
-                }
-                None => alike.push(Alike { value, count: *times, time: *time }),
-            }
-        }
-        alike.sort_by_key(|alike| Reverse(alike.time));
-        alike
     }
 }
