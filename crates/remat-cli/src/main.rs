@@ -2,8 +2,8 @@
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `policy`, `machine`, `page`, `records`, `data`, `model`: the policies of tables, the memory of this machine, pages with charts, the
-//!    measurements of a run, the text, the language model
+//! 1. `policy`, `lock`, `machine`, `page`, `records`, `data`, `model`: the policies of tables, files of plans, the memory of this machine,
+//!    pages with charts, the measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `source`: a trained model, wherever it was saved
 //! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `plugin`, `cache`, `launch`: the commands
@@ -17,6 +17,7 @@ mod export;
 mod fit;
 mod generate;
 mod launch;
+mod lock;
 mod machine;
 mod memory;
 mod model;

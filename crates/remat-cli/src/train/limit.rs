@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use anyhow::{Result, bail};
+use remat::ErrorKind;
 use remat::report::readable_bytes;
 use remat_cli::table::table;
 
-use super::plan::{Plan, Subject};
+use super::plan::{Plan, Program, Subject};
 use crate::config::{Config, OptimizerName};
 use crate::machine;
 use crate::policy::LISTED;
@@ -39,39 +40,48 @@ impl Limit {
         self.beside.saturating_add(bytes) <= self.bytes
     }
 
-    /// The plan of a run that does not fit in which values of a step are computed again, if it fits then; a line says so.
+    /// The plan of a run that does not fit in which values of a step are computed again, if it fits then, with the plan of the step, and the limit
+    /// as it is after planning; a line says so.
     ///
     /// # Errors
     /// As [`Plan::of`]; if the output cannot be written.
     pub(super) fn rematerialized(
-        &self,
+        self,
         plan: &Plan,
-        of: &Subject<'_>,
+        program: &Program<'_>,
+        config: &Config,
         out: &mut impl std::io::Write,
-    ) -> Result<Option<(Plan, remat::Plan)>> {
-        let mut beside = self.beside;
-        let (planned, step) = loop {
-            let Some((planned, step)) = Plan::within(of, self.bytes.saturating_sub(beside))? else { return Ok(None) };
+    ) -> Result<Result<(Plan, remat::Plan, Limit), Limit>> {
+        let (free, mut now) = (program.step()?, self);
+        loop {
+            let step = match free.for_bytes(now.bytes.saturating_sub(now.beside)) {
+                Ok(step) => step,
+                Err(error) if error.kind() == ErrorKind::Memory => return Ok(Err(now)),
+                Err(error) => return Err(error.into()),
+            };
+            let planned = program.planned(&step)?;
             // The process has grown by what it takes to make a plan, the first one more than the others.
-            let now = Limit::of(of.config).map_or(beside, |limit| limit.beside);
-            let before = std::mem::replace(&mut beside, now);
-            if beside.saturating_add(planned.total()) <= self.bytes {
-                break (planned, step);
+            let before = now.beside;
+            now = Limit::of(config).unwrap_or(now);
+            if now.fits(planned.total()) {
+                now.tell(plan, &planned, &step, out)?;
+                return Ok(Ok((planned, step, now)));
             }
-            if beside <= before {
-                return Ok(None);
+            if now.beside <= before {
+                return Ok(Err(now));
             }
-        };
-        writeln!(
+        }
+    }
+
+    /// Prints what a step takes that computes values again.
+    fn tell(&self, plan: &Plan, planned: &Plan, step: &remat::Plan, out: &mut impl std::io::Write) -> Result<()> {
+        let [bytes, now, before] = [self.bytes, planned.step, plan.step].map(readable_bytes);
+        let more = 100.0 * step.overhead();
+        Ok(writeln!(
             out,
-            "to stay within {}, {}, a step computes values again: it takes {} instead of {}, for {:.1} % more time by the cost model",
+            "to stay within {}, {bytes}, a step computes values again: it takes {now} instead of {before}, for {more:.1} % more time by the cost model",
             self.name,
-            readable_bytes(self.bytes),
-            readable_bytes(planned.step),
-            readable_bytes(plan.step),
-            100.0 * step.overhead()
-        )?;
-        Ok(Some((planned, step)))
+        )?)
     }
 
     /// Prints the changes with which a run would fit that does not.

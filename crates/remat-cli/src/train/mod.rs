@@ -24,10 +24,11 @@ use remat_io::Checkpoints;
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure};
 pub(crate) use optimizer::OptimizerState;
-pub(crate) use plan::shapes;
+pub(crate) use plan::{shapes, step as planned_step};
 pub(crate) use step::Step;
 
 use crate::config::{Config, Flags, Setting};
+use crate::lock::Lock;
 use crate::records::Report;
 use crate::run::Saved;
 use course::{Ended, Programs};
@@ -45,6 +46,8 @@ pub(crate) struct Args {
     /// Resume the run in this folder, with its model, text and seed
     #[arg(long, value_name = "FOLDER")]
     resume: Option<PathBuf>,
+    #[command(flatten)]
+    lock: Lock,
     #[command(flatten)]
     flags: Flags,
 }
@@ -76,19 +79,20 @@ pub(crate) fn run(args: &Args, out: &mut Output<impl Write>) -> Result<()> {
     if let Some(done) = saved.as_ref().map(|saved| saved.step).filter(|&done| done > config.steps) {
         bail!("the run has already done {done} steps: --steps includes these, so {} is too few", config.steps);
     }
-    train(config, resumed.zip(saved), checkpoints, out)
+    train(config, &args.lock, resumed.zip(saved), checkpoints, out)
 }
 
 /// As [`run`], for a configuration, a resumed run, and the checkpoints of its folder.
 fn train(
     config: Config,
+    lock: &Lock,
     resumed: Option<Resumed<'_>>,
     checkpoints: Option<Checkpoints>,
     out: &mut Output<impl Write>,
 ) -> Result<()> {
     let job = Job::prepare(config, resumed)?;
     job.describe(out)?;
-    let planned = job.plan(out)?;
+    let planned = job.plan(lock, out)?;
     let state = job.state()?;
     let programs = Programs::new(&job, &state.model)?;
     let folder = job.folder(planned.as_ref(), &state, checkpoints, out)?;

@@ -6,9 +6,9 @@ use anyhow::Result;
 use remat::ir::{LiveKind, LiveValue};
 use remat::memory::Part;
 use remat::report::{MemoryReport, readable_bytes};
-use remat::stages::Lowered;
+use remat::stages::{Compiled, Lowered};
 use remat::tree::leaves;
-use remat::{Cpu, DType, ErrorKind, JitOptions, Tensor, Tree, eval_shape, jit_with, random};
+use remat::{Cpu, DType, JitOptions, Tensor, Tree, eval_shape, jit_with, random};
 
 use super::evaluate::HeldOut;
 use super::step::{Arguments, GRADIENT, Step};
@@ -80,6 +80,48 @@ impl<'a> Subject<'a> {
         let program = jit_with(&options(), |arguments: &Arguments| step.run(arguments));
         Ok(program.lower(&self.arguments(&step)?)?)
     }
+
+    /// The program of a step, compiled without a limit.
+    ///
+    /// # Errors
+    /// As [`Subject::lowered`]; if the engine cannot run it, which is a defect.
+    pub(super) fn program(&self) -> Result<Program<'a>> {
+        let lowered = self.lowered()?;
+        Ok(Program { of: *self, compiled: lowered.compile()?, lowered })
+    }
+}
+
+/// The program of a step, compiled without a limit.
+pub(super) struct Program<'a> {
+    of: Subject<'a>,
+    lowered: Lowered,
+    compiled: Compiled,
+}
+
+impl Program<'_> {
+    /// The plan of a run in which nothing is computed again but what its policy says.
+    ///
+    /// # Errors
+    /// As [`Plan::of`].
+    pub(super) fn plan(&self) -> Result<Plan> {
+        Plan::new(&self.of, &self.lowered, &self.compiled.memory_report())
+    }
+
+    /// The plan of a step, from which others come.
+    ///
+    /// # Errors
+    /// If the engine cannot plan it, which is a defect.
+    pub(super) fn step(&self) -> Result<remat::Plan> {
+        Ok(self.compiled.plan()?)
+    }
+
+    /// The plan of a run whose steps run as planned.
+    ///
+    /// # Errors
+    /// As [`Plan::of`].
+    pub(super) fn planned(&self, step: &remat::Plan) -> Result<Plan> {
+        Plan::new(&self.of, &self.lowered, &step.compile()?.memory_report())
+    }
 }
 
 /// The memory and the work of a run on the CPU's native engine. The programs of a run share one block of memory, so their needs do not add
@@ -101,6 +143,14 @@ pub(super) struct Plan {
     pub(super) flops: u64,
 }
 
+/// The plan of a step of training without a limit, from which others come.
+///
+/// # Errors
+/// As [`Plan::of`].
+pub(crate) fn step(config: &Config, architecture: &Architecture) -> Result<remat::Plan> {
+    Subject::of_steps(config, architecture).program()?.step()
+}
+
 /// The most bytes that are live in a step of training that owns the values that it changes: [`Plan::step`] alone.
 ///
 /// # Errors
@@ -115,26 +165,7 @@ impl Plan {
     /// # Errors
     /// If the step has an error, such as heads that do not divide the width, or a policy with a name that no value has.
     pub(super) fn of(of: &Subject<'_>) -> Result<Plan> {
-        let lowered = of.lowered()?;
-        Plan::new(of, &lowered, &lowered.compile()?.memory_report())
-    }
-
-    /// The plan of a configuration in which values of a step are computed again until it takes at most this many bytes, and the plan of the
-    /// step. `None` if no way is found.
-    ///
-    /// # Errors
-    /// As [`Plan::of`].
-    pub(super) fn within(of: &Subject<'_>, bytes: usize) -> Result<Option<(Plan, remat::Plan)>> {
-        let step = Step::of(of.config)?;
-        let program = jit_with(&options(), |arguments: &Arguments| step.run(arguments));
-        match program.plan(of.arguments(&step)?)?.for_bytes(bytes) {
-            Ok(planned) => {
-                let report = planned.compile()?.memory_report();
-                Ok(Some((Plan::new(of, &of.lowered()?, &report)?, planned)))
-            }
-            Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        of.program()?.plan()
     }
 
     /// The plan of a configuration whose step has this report.

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use remat::report::readable_bytes;
 use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
 use remat_cli::arguments;
 use remat_cli::command;
@@ -13,10 +14,11 @@ use remat_io::Checkpoints;
 
 use super::limit::Limit;
 use super::origin::Origin;
-use super::plan::{self, Plan, Subject};
+use super::plan::{self, Plan, Program, Subject};
 use super::step::Step;
 use crate::config::Config;
 use crate::data::{Batches, Text, load, open, open_again, plain};
+use crate::lock::Lock;
 use crate::model::{Architecture, Model};
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
 use crate::{machine, memory};
@@ -176,28 +178,56 @@ impl<'a> Job<'a> {
     /// The plan of the run's memory; `None` on devices whose own compilers plan.
     ///
     /// # Errors
-    /// If it does not fit; if the step has an error; if the output cannot be written.
-    pub(super) fn plan(&self, out: &mut impl Write) -> Result<Option<Planned>> {
+    /// If it does not fit; if the step has an error; if the plan of a file cannot be used and no other may be made, or cannot be written; if the
+    /// output cannot be written.
+    pub(super) fn plan(&self, lock: &Lock, out: &mut impl Write) -> Result<Option<Planned>> {
         if self.device.name() != Cpu::NAME {
+            ensure!(!lock.is_given(), "--plan: the native engine has plans, and the device is {}", self.device.name());
             return Ok(None);
         }
         let of = Subject::new(&self.config, &self.architecture, self.tokenizer.vocabulary())?;
-        let (mut plan, mut step) = (Plan::of(&of)?, None);
+        let program = of.program()?;
+        let mut plan = program.plan()?;
         writeln!(out, "{}", plan.describe())?;
-        let mut saves_in_background = true;
-        if let Some(mut limit) = Limit::of(&self.config) {
-            if !limit.fits(plan.total()) {
-                match limit.rematerialized(&plan, &of, out)? {
-                    Some((planned, of_step)) => {
-                        (plan, step) = (planned, Some(of_step));
-                        limit = Limit::of(&self.config).unwrap_or(limit);
-                    }
-                    None => limit.refuse(&plan, &of, out)?,
-                }
+        let (mut limit, mut step) = (Limit::of(&self.config), None);
+        let locked = if lock.is_given() { self.locked(lock, &program, limit.as_ref(), out)? } else { None };
+        let is_locked = locked.is_some();
+        if let Some((planned, of_step)) = locked {
+            (plan, step) = (planned, Some(of_step));
+        } else if let Some(full) = limit.take_if(|limit| !limit.fits(plan.total())) {
+            match full.rematerialized(&plan, &program, &self.config, out)? {
+                Ok((planned, of_step, now)) => (plan, step, limit) = (planned, Some(of_step), Some(now)),
+                Err(full) => full.refuse(&plan, &of, out)?,
             }
-            saves_in_background = limit.fits(plan.saving);
         }
+        if lock.is_given() && !is_locked {
+            lock.write(&step.clone().map_or_else(|| program.step(), Ok)?)?;
+        }
+        let saves_in_background = limit.is_none_or(|limit| limit.fits(plan.saving));
         Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&of)?, plan, step }))
+    }
+
+    /// The plans of the run and of a step of it in a file, if they fit; a line says so.
+    fn locked(
+        &self,
+        lock: &Lock,
+        program: &Program<'_>,
+        limit: Option<&Limit>,
+        out: &mut impl Write,
+    ) -> Result<Option<(Plan, remat::Plan)>> {
+        let mut planned = None;
+        let fits = |step: &remat::Plan| {
+            let plan = planned.insert(program.planned(step)?);
+            Ok(limit.is_none_or(|limit| limit.fits(plan.total())))
+        };
+        let Some(step) = lock.read(&program.step()?, fits, out)? else { return Ok(None) };
+        let Some(plan) = planned else { return Ok(None) };
+        let (bytes, more) = (readable_bytes(plan.step), 100.0 * step.overhead());
+        writeln!(
+            out,
+            "a step runs as the plan of the file says: it takes {bytes}, for {more:.1} % more time by the cost model"
+        )?;
+        Ok(Some((plan, step)))
     }
 
     /// The initial state of training.
