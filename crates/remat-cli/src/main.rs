@@ -78,7 +78,8 @@ enum Command {
                             invalid arguments; 130 and 143 after Ctrl-C and SIGTERM, with the rows that were done."
     )]
     Fit(fit::Args),
-    /// Plan a graph of steps for memory budgets: when each step runs, which are computed again, and where each result is in memory.
+    /// Plan the training step of a model, programs in files, or graphs of steps for memory budgets: what is computed again, what it costs,
+    /// and for graphs when each step runs and where each result is in memory.
     #[command(after_help = plan::HELP)]
     Plan(plan::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.

@@ -48,7 +48,8 @@ pub(super) fn parse(text: &str) -> Result<Budget, String> {
             percent.parse().ok().filter(|percent| *percent <= 100.0).map(Budget::Percent)
         }
         Some(_) => None,
-        None => parse_bytes(text).map(Budget::Size),
+        // What is written as more than an address can be is read as the most.
+        None => parse_bytes(text).filter(|&size| size < usize::MAX).map(Budget::Size),
     };
     budget.ok_or_else(|| "must be a number of bytes such as 500000 or 1.5GiB, or percent from 0% to 100%".into())
 }
@@ -63,7 +64,22 @@ mod tests {
         assert_eq!(parse("1.5KiB"), Ok(Budget::Size(1536)));
         assert_eq!(parse("50%"), Ok(Budget::percent(50)));
         assert_eq!(parse("12.5%").map(|budget| budget.of(1001)), Ok(125));
-        for text in ["", "%", "-1%", "1e1%", "inf%", "101%", "50 %%", "1.2.3%", "-5", "0.5", "3 GB"] {
+        for text in [
+            "",
+            "%",
+            "-1%",
+            "1e1%",
+            "inf%",
+            "101%",
+            "50 %%",
+            "1.2.3%",
+            "-5",
+            "0.5",
+            "3 GB",
+            "NaN",
+            "16777216TiB",
+            "99999999999999999999",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -116,20 +116,28 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, M
     }
 }
 
-/// Reads a file.
+/// The text of a file.
 ///
 /// # Errors
-/// If it cannot be read, is not a file, is too large, or is not of either form; the message has the line and the column.
-pub(super) fn read(path: &Path) -> Result<Written> {
+/// If it cannot be read, is not a file, or is too large.
+pub(super) fn text(path: &Path) -> Result<Vec<u8>> {
     // A pipe or a device may have no end.
     ensure!(fs::metadata(path)?.is_file(), "it is not a file");
     let mut text = Vec::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut text)?;
     ensure!(text.len() as u64 <= MOST_BYTES, "it has more than {} MiB", MOST_BYTES >> 20);
+    Ok(text)
+}
+
+/// Reads a graph.
+///
+/// # Errors
+/// If it is not of either form; the message has the line and the column.
+pub(super) fn read(text: &[u8]) -> Result<Written> {
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
     // A list would be read as the values of the keys in their order.
     if first.is_some_and(|&byte| byte == b'[') {
         bail!("it is a list; an object with `steps` and `buffers`, or with `n`, `cost`, `mem` and `edges` is expected");
     }
-    Ok(serde_json::from_slice(&text)?)
+    Ok(serde_json::from_slice(text)?)
 }

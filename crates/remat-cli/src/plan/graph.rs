@@ -29,17 +29,17 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The graph of a file.
+    /// The graph of a file with this text.
     ///
     /// # Errors
-    /// If the file cannot be read, or a number in it has no meaning. The message begins with the name of the file.
-    pub(super) fn read(path: &Path) -> Result<Source> {
+    /// If it is not one, or a number in it has no meaning. The message begins with the name of the file.
+    pub(super) fn read(path: &Path, text: &[u8]) -> Result<Source> {
         let name = path.display().to_string();
-        Source::build(name.clone(), path).context(name)
+        Source::build(name.clone(), text).context(name)
     }
 
-    fn build(name: String, path: &Path) -> Result<Source> {
-        let Written { steps, buffers, n, cost, mem, edges } = file::read(path)?;
+    fn build(name: String, text: &[u8]) -> Result<Source> {
+        let Written { steps, buffers, n, cost, mem, edges } = file::read(text)?;
         let is_of_nodes = steps.is_none();
         let (graph, mut names) = match (steps, buffers, n, cost, mem, edges) {
             (Some(steps), Some(buffers), None, None, None, None) => {

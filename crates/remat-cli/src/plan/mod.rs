@@ -1,4 +1,4 @@
-//! `remat plan`: graphs from files, planned for budgets of memory.
+//! `remat plan`: graphs and programs from files, and training steps, planned for budgets of memory.
 //!
 //! Layers, each using only those above it in this list:
 //!
@@ -6,11 +6,13 @@
 //! 2. `graph`: the graph of a file, checked
 //! 3. `answer`: the plan of a graph within a budget
 //! 4. `report`: the plans as lines of JSON and as a table
+//! 5. `program`: programs, which the native engine plans
 
 mod answer;
 mod budget;
 mod file;
 mod graph;
+mod program;
 mod report;
 
 use std::fs;
@@ -18,17 +20,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use remat::Cpu;
 use remat_cli::progress;
 
+use crate::config::{Config, Flags, Setting};
+use crate::lock::Lock;
+use crate::train::{architecture, planned_step};
 use answer::Planner;
 use budget::Budget;
 use graph::Source;
+use program::Donated;
 
 /// The budgets without a flag, in percent of the peak without recomputation.
 const PERCENT: [u8; 7] = [90, 80, 70, 60, 50, 40, 30];
 
-/// The forms of a graph, for the help.
-pub(crate) const HELP: &str = "A graph is a JSON object: {\"steps\": [{\"name\", \"reads\": [buffers], \"writes\": [buffers], \
+/// The forms of a graph and of a program, for the help.
+pub(crate) const HELP: &str = "A program is the text of a jaxpr, as `make_jaxpr` prints it: { lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }. A graph is a JSON object: {\"steps\": [{\"name\", \"reads\": [buffers], \"writes\": [buffers], \
      \"cost\": picoseconds, \"scratch\": bytes, \"in_place\": [[read, written]], \"runs_once\": bool}], \
      \"buffers\": [{\"bytes\", \"kind\": temporary, argument, output or constant}]}, or one of nodes with one result each: \
      {\"n\", \"cost\": [..], \"mem\": [..], \"edges\": [[from, to]]}. Buffers, steps and nodes are numbered from 0. docs/PLANNING.md describes both, and the lines of --json.\n\n\
@@ -37,22 +44,36 @@ pub(crate) const HELP: &str = "A graph is a JSON object: {\"steps\": [{\"name\",
 /// Arguments of `remat plan`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Files with a graph each, or folders of such files, whose names end with .json
-    #[arg(required = true, value_name = "GRAPH")]
-    graphs: Vec<PathBuf>,
-    /// The most memory of temporaries at one time: bytes such as 3GiB (units of the file in a graph of nodes), or percent of the peak
-    /// without recomputation such as 50%; repeat the flag for several [default: 90%, 80%, .., 30%]
+    /// Files with a graph or a program each, or folders of graphs, whose names end with .json [default: the training step of a model, which has
+    /// the flags and keys of `remat train`]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The most memory: bytes such as 3GiB (units of the file in a graph of nodes), or percent of the peak without recomputation such as 50%;
+    /// repeat the flag for several. Of a graph it is that of temporaries, of a program all that a call needs [default: 90%, 80%, .., 30% for
+    /// graphs; about eight plans of any size for programs]
     #[arg(long = "budget", value_name = "BYTES", value_parser = budget::parse)]
     budgets: Vec<Budget>,
-    /// How long to search
-    #[arg(long, value_enum, default_value = "good")]
-    effort: Effort,
-    /// Print a line of JSON for each graph and budget: the order with recomputed steps, offsets, peak, time and its lower bound
+    /// How long to search for plans of graphs [default: good]
+    #[arg(long, value_enum)]
+    effort: Option<Effort>,
+    /// Print a line of JSON for each graph or program and budget: of a graph the order with recomputed steps, offsets, peak, time and its lower
+    /// bound; of a program the peak, the overhead and its lower bound, and the recomputed values
     #[arg(long)]
     json: bool,
     /// Also reorder the nodes of a graph of nodes, which otherwise run in the order of their numbers; graphs of steps are always reordered
     #[arg(long)]
     reorder: bool,
+    /// The inputs of the programs in files whose memory results may take: all, none, or numbers such as 0-7,9. Constants are never donated
+    /// [default: none; a training step donates model and state]
+    #[arg(long, value_name = "INPUTS", value_parser = Donated::parse)]
+    donate: Option<Donated>,
+    #[command(flatten)]
+    lock: Lock,
+    /// A TOML file with settings, like that of `remat train`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -65,28 +86,90 @@ enum Effort {
     Best,
 }
 
-/// Plans each graph for each budget, and prints the plans.
+/// What to plan.
+#[derive(Default)]
+struct Subjects {
+    /// Files.
+    graphs: Vec<PathBuf>,
+    /// Programs, without a limit, and their names.
+    programs: Vec<(String, remat::Plan)>,
+}
+
+impl Subjects {
+    /// Those of the arguments.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is wrong, or the model has an error; if a flag is not one for them.
+    fn of(args: &Args) -> Result<Subjects> {
+        let mut subjects = Subjects::default();
+        if args.files.is_empty() {
+            subjects.programs.push(step(args)?);
+        }
+        // What is wrong in any file is reported before anything is planned. The graphs are read again, since together they may be large.
+        for path in files(&args.files)? {
+            let text = file::text(&path).with_context(|| path.display().to_string())?;
+            if program::is_program(&text) {
+                let donated = args.donate.clone().unwrap_or(Donated::Ranges(Vec::new()));
+                subjects.programs.push((path.display().to_string(), program::read(&path, &text, &donated)?));
+                continue;
+            }
+            let is_graph = is_json(&path) || text.trim_ascii_start().starts_with(b"{");
+            ensure!(
+                is_graph,
+                "{}: it is neither a graph, an object of JSON, nor a program, which begins with `{{ lambda`",
+                path.display()
+            );
+            Source::read(&path, &text)?;
+            subjects.graphs.push(path);
+        }
+        let (has_graphs, has_programs) = (!subjects.graphs.is_empty(), !subjects.programs.is_empty());
+        let is_of_model = args.config.is_some() || !args.flags.0.is_empty();
+        ensure!(args.files.is_empty() || !is_of_model, "the flags of a model do not go with files");
+        ensure!(has_graphs || !args.reorder && args.effort.is_none(), "--effort and --reorder go with graphs");
+        ensure!(
+            !args.files.is_empty() && has_programs || args.donate.is_none(),
+            "--donate goes with programs in files"
+        );
+        let is_one = !has_graphs && subjects.programs.len() == 1 && args.budgets.len() == 1;
+        ensure!(!args.lock.is_given() || is_one, "--plan goes with one program and one --budget");
+        let is_nothing = has_programs && args.budgets.contains(&Budget::Size(0));
+        ensure!(!is_nothing, "--budget: a program needs more than 0 bytes");
+        Ok(subjects)
+    }
+}
+
+/// The plan of a training step of the model of the flags, and its name.
+fn step(args: &Args) -> Result<(String, remat::Plan)> {
+    let mut settings = args.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
+    settings.extend(args.flags.0.iter().cloned());
+    let config = Config::of(&settings)?;
+    let device = config.device()?;
+    ensure!(device.name() == Cpu::NAME, "the native engine has plans, and the device is {}", device.name());
+    let architecture = architecture(&config)?;
+    let context = config.context(&architecture);
+    let name = format!("a step of {architecture}, context {context}, batch {}, policy {}", config.batch, config.policy);
+    Ok((name, planned_step(&config, &architecture)?))
+}
+
+/// Plans each graph and program for each budget, and prints the plans.
 ///
 /// # Errors
-/// If a graph cannot be read or is wrong, in which case none is planned; if the output cannot be written. If no plan was found for any
-/// graph and budget, the exit code is 1.
+/// If a file cannot be read or is wrong, in which case none is planned; if the output cannot be written. If no plan was found for any
+/// of them and any budget, the exit code is 1.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let files = files(&args.graphs)?;
-    // What is wrong in any file is reported before anything is planned. The graphs are read again, since together they may be large.
-    for file in &files {
-        Source::read(file)?;
-    }
-    let effort = match args.effort {
+    let Subjects { graphs, programs } = Subjects::of(args)?;
+    let effort = match args.effort.unwrap_or(Effort::Good) {
         Effort::Quick => remat_plan::Effort::QUICK,
         Effort::Good => remat_plan::Effort::GOOD,
         Effort::Best => remat_plan::Effort::BEST,
     };
     let budgets = if args.budgets.is_empty() { PERCENT.map(Budget::percent).to_vec() } else { args.budgets.clone() };
-    let bar = progress::bar(files.len() * budgets.len());
-    let mut table = report::Table::new(files.len() > 1);
+    let bar = progress::bar(graphs.len() * budgets.len() + programs.len() * args.budgets.len().max(1));
+    let mut table = report::Table::new(graphs.len() > 1);
     let mut is_some_found = false;
-    for file in &files {
-        let source = Source::read(file)?;
+    for path in &graphs {
+        let text = file::text(path).with_context(|| path.display().to_string())?;
+        let source = Source::read(path, &text)?;
         let mut planner = Planner::new(&source, args.reorder)?;
         table.title(&planner);
         for budget in &budgets {
@@ -102,11 +185,15 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             bar.inc(1);
         }
     }
+    for (name, free) in &programs {
+        is_some_found |= program::show(name, free, &args.budgets, &args.lock, args.json, &bar, out)?;
+    }
     bar.finish_and_clear();
-    if !args.json {
+    if !args.json && !graphs.is_empty() {
         writeln!(out, "{table}")?;
     }
-    ensure!(is_some_found, "no plan was found within {}", if budgets.len() == 1 { "the budget" } else { "any budget" });
+    let is_one = if graphs.is_empty() { args.budgets.len() == 1 } else { budgets.len() == 1 };
+    ensure!(is_some_found, "no plan was found within {}", if is_one { "the budget" } else { "any budget" });
     Ok(())
 }
 
@@ -127,8 +214,11 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
-    let is_graph = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
-    let mut graphs: Vec<PathBuf> = paths.into_iter().filter(is_graph).collect();
+    let mut graphs: Vec<PathBuf> = paths.into_iter().filter(|path| is_json(path)).collect();
     graphs.sort();
     Ok(graphs)
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
 }
