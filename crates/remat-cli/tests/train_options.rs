@@ -108,12 +108,14 @@ fn a_step_that_does_not_fit_computes_values_again() {
         before.parse::<f64>().unwrap() as usize
     };
     let limit = resident(&free) - 16;
-    let output = stdout(remat(at.path(), &format!("{flags} --save run --memory-limit {limit}MiB")));
+    let output = stdout(remat(at.path(), &format!("{flags} --save run --memory-limit {limit}MiB --plan step.plan")));
     let line = output.lines().find(|line| line.starts_with("to stay within the memory limit, ")).unwrap();
     assert!(line.contains(" MiB instead of 1") && line.ends_with(" % more time by the cost model"), "{line}");
     let losses = |output: &str| numbers(output, "held-out loss after training: ");
     assert_eq!(losses(&output), losses(&free));
     assert!(resident(&output) <= limit, "{output}");
+    let written = fs::read_to_string(at.path().join("step.plan")).unwrap();
+    assert!(written.starts_with("remat plan 1\nversion ") && written.contains("\nsteps form "), "{written}");
 }
 
 /// A limit in bytes for what is planned to need this many MiB: the programs, their compilation and the process itself differ by a little from run to run.

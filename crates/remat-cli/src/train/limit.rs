@@ -46,30 +46,30 @@ impl Limit {
     /// # Errors
     /// As [`Plan::of`]; if the output cannot be written.
     pub(super) fn rematerialized(
-        self,
+        &self,
         plan: &Plan,
         program: &Program<'_>,
         config: &Config,
         out: &mut impl std::io::Write,
-    ) -> Result<Result<(Plan, remat::Plan, Limit), Limit>> {
-        let (free, mut now) = (program.step()?, self);
+    ) -> Result<Option<(Plan, remat::Plan, Limit)>> {
+        let (free, mut beside) = (program.step()?, self.beside);
         loop {
-            let step = match free.for_bytes(now.bytes.saturating_sub(now.beside)) {
+            let step = match free.for_bytes(self.bytes.saturating_sub(beside)) {
                 Ok(step) => step,
-                Err(error) if error.kind() == ErrorKind::Memory => return Ok(Err(now)),
+                Err(error) if error.kind() == ErrorKind::Memory => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
             let planned = program.planned(&step)?;
             // The process has grown by what it takes to make a plan, the first one more than the others.
-            let before = now.beside;
-            now = Limit::of(config).unwrap_or(now);
+            let Some(now) = Limit::of(config) else { return Ok(None) };
             if now.fits(planned.total()) {
                 now.tell(plan, &planned, &step, out)?;
-                return Ok(Ok((planned, step, now)));
+                return Ok(Some((planned, step, now)));
             }
-            if now.beside <= before {
-                return Ok(Err(now));
+            if now.beside <= beside {
+                return Ok(None);
             }
+            beside = now.beside;
         }
     }
 

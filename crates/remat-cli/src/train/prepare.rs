@@ -196,8 +196,8 @@ impl<'a> Job<'a> {
             (plan, step) = (planned, Some(of_step));
         } else if let Some(full) = limit.take_if(|limit| !limit.fits(plan.total())) {
             match full.rematerialized(&plan, &program, &self.config, out)? {
-                Ok((planned, of_step, now)) => (plan, step, limit) = (planned, Some(of_step), Some(now)),
-                Err(full) => full.refuse(&plan, &of, out)?,
+                Some((planned, of_step, now)) => (plan, step, limit) = (planned, Some(of_step), Some(now)),
+                None => full.refuse(&plan, &of, out)?,
             }
         }
         if lock.is_given() && !is_locked {

@@ -52,6 +52,12 @@ impl fmt::Display for Explanation {
                 }
             }
         }
+        // The values at the peak of the callers for whom it is planned.
+        let is_donated = plan.peak() < memory.stats.peak && !memory.donated.is_empty();
+        let memory = match is_donated {
+            true => &MemoryReport { live: memory.donated.clone(), ..memory.clone() },
+            false => memory,
+        };
         if f.alternate() { write!(f, "{memory:#}") } else { write!(f, "{memory}") }
     }
 }
