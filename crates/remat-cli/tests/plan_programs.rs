@@ -152,7 +152,7 @@ fn a_file_locks_the_plan_of_a_program() {
 #[test]
 fn training_runs_as_a_file_says() {
     let at = folder(&"to be or not to be, ".repeat(300));
-    let model = "--layers 4 --width 32 --heads 2 --context 64 --batch 32 --policy none --steps 1";
+    let model = "--layers 2 --width 16 --heads 2 --context 32 --batch 16 --policy none --steps 1";
     let train = format!("train {model} --text text.txt --sample 0 --eval-every 0");
     let planned = stdout(remat(at.path(), &format!("plan {model} --budget 80% --plan step.plan")));
     assert!(planned.starts_with("a step of ") && planned.contains(", policy none, within "), "{planned}");
@@ -167,7 +167,7 @@ fn training_runs_as_a_file_says() {
     assert!(locked.contains(says) && !locked.contains("for 0.0 % more time"), "{locked}");
     assert_eq!(losses(&locked), losses(&free));
     // Another batch.
-    let other = train.replace("--batch 32", "--batch 16");
+    let other = train.replace("--batch 16", "--batch 8");
     let refused = error(remat(at.path(), &format!("{other} --save other --plan step.plan --locked")));
     assert!(refused.contains("`step.plan` is of another program, or of other sizes of it"), "{refused}");
     let before = fs::read(at.path().join("step.plan")).unwrap();

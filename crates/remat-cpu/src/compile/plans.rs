@@ -212,12 +212,10 @@ impl<'a, 'c> Plans<'a, 'c> {
             let mut last: Option<Rc<Repeated>> = None;
             for point in (1..=points).rev() {
                 let limit = first.peak - first.arena + first.arena / points * point;
-                let anew = || rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK);
                 // Each plan goes on from the one for a few more bytes.
                 let plan = match &last {
-                    Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, form.goal(limit), ADJUST)
-                        .or_else(|_| anew()),
-                    None => anew(),
+                    Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, form.goal(limit), ADJUST),
+                    None => rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK),
                 };
                 let Some(repeated) = self.found(form, plan, limit)? else { break };
                 found.push(repeated.clone());

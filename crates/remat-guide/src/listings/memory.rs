@@ -87,6 +87,18 @@ pub(crate) fn main() -> Result<()> {
     // ANCHOR_END: curve
     assert!(cheap.overhead() <= 0.02 && cheap.peak() < free.peak());
 
+    println!("== saved");
+    let path = std::env::temp_dir().join(format!("remat-guide-{}.plan", std::process::id()));
+    // ANCHOR: saved
+    small.save(&path)?;
+    let same = plan(train, (model.clone(), state.clone()))?.load(&path)?;
+    // ANCHOR_END: saved
+    assert_eq!((same.peak(), same.overhead()), (small.peak(), small.overhead()));
+    let other = plan(|model: &Gpt2| value_and_grad(loss)(model), model.clone())?;
+    let error = other.load(&path).err().expect("another program");
+    println!("{}", error.message().replace(&path.display().to_string(), "step.plan"));
+    std::fs::remove_file(&path).expect("the file is there");
+
     println!("== live");
     // ANCHOR: live
     let small = tree::map(&model, |_, leaf| leaf.clone());

@@ -27,6 +27,9 @@ use lock::Lock;
 /// How many plans are made between two points of the curve, to find the least memory at a price.
 const BETWEEN: usize = 3;
 
+/// Into how many parts the bytes between the least memory and a program without a limit are cut, where the engine's curve has few points.
+const FILLED: usize = 5;
+
 /// The points of the curve from which the least memory is searched for.
 const POINTS: usize = 16;
 
@@ -130,8 +133,23 @@ impl Planned {
     fn pareto(&self, points: usize) -> Result<Vec<Arc<Rematerialization>>> {
         let plans = self.device.engine().pareto(&self.jaxpr, &self.donated, points)?;
         self.found().extend(plans.into_iter().map(Arc::new));
+        // Each plan goes on from one for a few more bytes, and the first of them may not be found: then the least memory is searched for, and the
+        // fastest plans for some numbers of bytes above it.
+        if self.front().len() < points / 2 {
+            self.compile(0)?;
+            let least = self.found().iter().map(|plan| plan.peak).min().unwrap_or(self.peak);
+            let between = (1..FILLED).map(|part| least + self.peak.saturating_sub(least) / FILLED * part);
+            for bytes in between.filter(|&bytes| least < bytes) {
+                self.compile(bytes)?;
+            }
+        }
+        Ok(self.front())
+    }
+
+    /// Those of the plans that were found to which no other is equal or better in both bytes and time, from the least bytes on.
+    fn front(&self) -> Vec<Arc<Rematerialization>> {
         let found = self.found().clone();
-        Ok(pareto_front(found, |plan| (plan.peak, plan.time)))
+        pareto_front(found, |plan| (plan.peak, plan.time))
     }
 
     fn find_curve(&self) -> Result<()> {
