@@ -20,8 +20,10 @@ fn bench(folder: &Path, args: &str) -> Output {
 fn each_policy_has_its_time_and_its_memory() {
     let at = TempDir::new().unwrap();
     let files = "--json table.json --svg chart.svg --html page.html";
-    let output =
-        bench(at.path(), &format!("{SMALL} --only none --only nothing --only none --only names(nothere) {files}"));
+    let output = bench(
+        at.path(),
+        &format!("{SMALL} --only none --only nothing --only none --only names(nothere) --only planned {files}"),
+    );
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -33,12 +35,12 @@ fn each_policy_has_its_time_and_its_memory() {
     let table: Value = serde_json::from_str(&read("table.json")).unwrap();
     let rows = table["rows"].as_array().unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["none", "Nothing", "Names(nothere)"]);
+    assert_eq!(names, ["none", "Nothing", "Names(nothere)", "planned"]);
     let planned = |row: usize| rows[row]["planned"].as_u64().unwrap();
-    assert!(planned(1) < planned(0), "{table}");
+    assert!(planned(1) < planned(0) && planned(3) <= planned(1), "{table}");
     assert!(rows[..2].iter().all(|row| row["seconds"].as_f64().unwrap() > 0.0 && row["error"].is_null()), "{table}");
     assert!(rows[2].get("planned").is_none() && rows[2]["error"].is_string(), "{table}");
-    assert_eq!(read("chart.svg").matches("<circle").count(), 2);
+    assert_eq!(read("chart.svg").matches("<circle").count(), 3);
     assert!(read("page.html").contains("<svg"));
 }
 

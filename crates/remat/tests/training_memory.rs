@@ -32,6 +32,11 @@ fn activations_dominate_a_large_batch_and_a_policy_helps_most() -> Result<()> {
     let best = report.best().expect("a policy");
     assert!(matches!(&best.change, Change::Policy(_, Policy::Nothing)), "{report}");
     assert!(best.is_planned && best.more_operations > 0.1 && best.more_operations < 0.4, "{report}");
+    // A plan needs no more than the best policy, for less.
+    let planned = report.planned.expect("a plan");
+    assert!(planned.limit == best.peak && planned.peak <= best.peak, "{report}");
+    assert!(planned.overhead > 0.0 && planned.overhead < best.more_operations, "{report}");
+    assert!(report.to_string().contains("\nwithout a policy, a memory limit of "), "{report}");
 
     // The step that trains has these peaks.
     let adam = AdamW::default();
@@ -77,8 +82,9 @@ fn a_model_that_no_memory_holds_is_planned() -> Result<()> {
         random::key(0).data(),
     )?;
     let tokens = Tensor::shape_only([64, 1024], DType::I32);
-    let report = memory::report(&AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens))?;
-    assert!(report.peak > 40 << 30, "{report}");
+    let options = Options { plans: false, ..Options::default() };
+    let report = memory::report_with(&options, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens))?;
+    assert!(report.peak > 40 << 30 && report.planned.is_none(), "{report}");
     Ok(())
 }
 

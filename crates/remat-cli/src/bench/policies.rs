@@ -23,7 +23,8 @@ pub(crate) struct Args {
     /// A TOML file with settings, like that of `remat train`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A policy to measure; repeat the flag for several [default: those that `remat train` lists, and that of --policy]
+    /// A policy to measure, or `planned`: no policy, with values computed again as the fastest plan says that needs no more than the policy with the
+    /// least planned peak; repeat the flag for several [default: those that `remat train` lists, that of --policy, and planned]
     #[arg(long = "only", value_name = "POLICY")]
     only: Vec<String>,
     /// Steps to time, after one untimed step
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
 }
+
+/// The name of the row without a policy, for the bytes of the best of them.
+const PLANNED: &str = "planned";
 
 /// A policy to measure in another process.
 #[derive(Serialize, Deserialize)]
@@ -81,7 +85,8 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         false => args.only.iter().map(String::as_str).collect(),
     };
     let mut names: Vec<String> = Vec::new();
-    for text in asked {
+    let is_planned = args.only.is_empty() || asked.contains(&PLANNED);
+    for text in asked.into_iter().filter(|text| *text != PLANNED) {
         let name = named(text)?;
         if !names.contains(&name) {
             names.push(name);
@@ -91,16 +96,24 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let context = config.context(&described);
     let title = format!("{described}, context {context}, batch {}", config.batch);
     writeln!(out, "{title}; {} steps timed under each policy", args.repeat)?;
-    let bar = progress::bar(names.len());
+    let bar = progress::bar(names.len() + usize::from(is_planned));
     let mut rows = Vec::new();
-    for name in names {
-        bar.set_message(name.clone());
-        let case =
-            Case { settings: Config { policy: name.clone(), ..config.clone() }.to_settings()?, repeat: args.repeat };
+    let measured = |name: &str, config: Config| -> Result<Row> {
+        bar.set_message(name.to_string());
+        let case = Case { settings: config.to_settings()?, repeat: args.repeat };
         let measured = child::ask(&["bench", super::ONE_POLICY], &case, &[]);
         let error = measured.as_ref().err().map(|error: &anyhow::Error| format!("{error:#}"));
-        rows.push(Row { policy: name, measured: measured.ok(), error });
         bar.inc(1);
+        Ok(Row { policy: name.to_string(), measured: measured.ok(), error })
+    };
+    for name in names {
+        rows.push(measured(&name, Config { policy: name.clone(), ..config.clone() })?);
+    }
+    // A plan for the bytes of the best policy: what it takes less is the price of that policy.
+    let planned = |row: &Row| row.measured.as_ref()?.planned;
+    if let Some(least) = rows.iter().filter_map(planned).min().filter(|_| is_planned) {
+        let limited = Config { policy: "none".into(), memory_limit: Some(least.to_string()), ..config.clone() };
+        rows.push(measured(PLANNED, limited)?);
     }
     bar.finish_and_clear();
     let table = Table { model: title, repeat: args.repeat, rows };

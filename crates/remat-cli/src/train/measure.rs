@@ -1,13 +1,13 @@
 //! The time and the memory of training steps, without a text.
 
 use anyhow::Result;
-use remat::{Cpu, DType, random, tree};
+use remat::{Cpu, DType, JitOptions, random, tree};
 use remat_cli::resident;
 use remat_cli::times::median;
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
-use super::plan::{Plan, Subject};
+use super::plan::Subject;
 use super::step::{Step, fit};
 use crate::config::Config;
 use crate::data::Batch;
@@ -35,19 +35,25 @@ pub(crate) fn architecture(config: &Config) -> Result<Architecture> {
     Origin::of(config)?.architecture(config)
 }
 
-/// Trains on random tokens for one step, then for the timed steps.
+/// Trains on random tokens for one step, then for the timed steps. With a memory limit, values are computed again until a step needs no more.
 ///
 /// # Errors
-/// If the configuration has no model or policy, or the first error of a step.
+/// If the configuration has no model or policy, or the first error of a step; if no plan is found for the limit.
 pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
     let architecture = architecture(config)?;
     let context = config.context(&architecture);
     let sequences = config.sequences(context)?;
     let device = config.device()?;
-    let planned = match device.name() {
-        Cpu::NAME => Some(Plan::of(&Subject::of_steps(config, &architecture))?.step),
-        _ => None,
-    };
+    let (mut planned, mut plan) = (None, None);
+    if device.name() == Cpu::NAME {
+        let program = Subject::of_steps(config, &architecture).program()?;
+        planned = Some(program.plan()?.step);
+        if let Some(limit) = config.limit() {
+            let within = program.step()?.for_bytes(limit)?;
+            planned = Some(within.peak());
+            plan = Some(within);
+        }
+    }
     let before = resident::now();
     resident::reset_peak();
     let [weights, tokens] = random::key(config.seed).split();
@@ -55,7 +61,7 @@ pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
     let model = tree::map(&config.model(&architecture, &weights)?, |_, leaf| leaf.to_device(&device));
     let (optimizer, scale) = step.init(&model)?;
     let state = State { step: 0, model, optimizer, scale };
-    let options = config.options(&state.model)?;
+    let options = JitOptions { plan, ..config.options(&state.model)? };
     let vocabulary = architecture.vocabulary() as i64;
     let batch = |step: u32| -> remat::Result<Batch> {
         let drawn = random::randint(tokens.fold_in(step), [sequences, context + 1], DType::I32, 0..vocabulary);

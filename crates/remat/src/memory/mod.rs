@@ -44,12 +44,14 @@ pub struct Options {
     pub policies: Vec<Policy>,
     /// The number of chips for which a fully sharded step is estimated: 8 by default, 1 for no estimate.
     pub chips: usize,
+    /// Whether a [`Plan`](crate::Plan) is made for the least peak of these policies, which takes some seconds for a large step: true by default.
+    pub plans: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let policies = vec![Policy::Dots, Policy::DotsWithNoBatchDims, Policy::Nothing];
-        Options { layers: Layers::named("block"), policies, chips: 8 }
+        Options { layers: Layers::named("block"), policies, chips: 8, plans: true }
     }
 }
 
@@ -62,9 +64,23 @@ pub struct TrainingMemory {
     pub saved: usize,
     /// Changes and the peak with each of them, lowest first.
     pub levers: Vec<Lever>,
+    /// The fastest plan of the step without a policy that needs no more than the least peak of the policies: what a
+    /// [memory limit](crate::JitOptions::memory_limit) of these bytes does. `None` if no policy lowers the peak, or none was found.
+    pub planned: Option<PlannedStep>,
     /// Why a policy could not be tried, if that happened.
     pub note: Option<String>,
     bytes: Bytes,
+}
+
+/// A step that computes values again to stay within a limit.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PlannedStep {
+    /// The limit, in bytes.
+    pub limit: usize,
+    /// The peak, in bytes.
+    pub peak: usize,
+    /// The time beyond that of the step without a limit, by the cost model, as a share of it.
+    pub overhead: f64,
 }
 
 impl TrainingMemory {
@@ -128,9 +144,11 @@ pub fn report_with<M: Tree, O: Optimizer, R: ScalarOutput>(
     let step = Step::plan(optimizer, model, &loss)?;
     let saved = crate::report::saved_residuals(&loss, &parts::shape_only(model)?)?.intermediate_bytes();
     let (mut levers, note) = levers::of_policies(options, optimizer, model, &loss, &step)?;
+    let least = levers.iter().map(|lever| lever.peak).min().filter(|&least| options.plans && least < step.peak);
+    let planned = least.map(|limit| step.within(limit)).transpose()?.flatten();
     levers.extend(levers::of_optimizers(model, &loss, &step)?);
     levers.extend(levers::of_precision(optimizer, model, &loss, &step));
     levers.extend(levers::of_chips(options, &step));
     levers.sort_by_key(|lever| lever.peak);
-    Ok(TrainingMemory { peak: step.peak, saved, levers, note, bytes: step.bytes })
+    Ok(TrainingMemory { peak: step.peak, saved, levers, planned, note, bytes: step.bytes })
 }

@@ -1,8 +1,10 @@
 //! The parts of a step's memory, from the plan of the step.
 
-use remat_ir::{LiveKind, LiveValue, Result};
+use remat_ir::{ErrorKind, LiveKind, LiveValue, Result};
 
+use super::PlannedStep;
 use crate::optim::Optimizer;
+use crate::stages::Compiled;
 use crate::trace::ScalarOutput;
 use crate::{Cpu, JitOptions, Tree, eval_shape, jit_with, tree, value_and_grad};
 
@@ -64,6 +66,7 @@ pub(super) struct Step {
     pub(super) bytes: Bytes,
     /// Its floating-point operations.
     pub(super) flops: u64,
+    program: Compiled,
 }
 
 /// The name of gradients while their step is planned, which no model uses.
@@ -92,7 +95,8 @@ impl Step {
         let options = JitOptions { device, memory_limit: Some(usize::MAX), ..JitOptions::default() };
         let lowered = jit_with(&options, update).lower(&(model, state))?;
         let captured = lowered.jaxpr().ins.len() - parameters - states;
-        let report = lowered.compile()?.memory_report();
+        let program = lowered.compile()?;
+        let report = program.memory_report();
         let mut bytes = Bytes::default();
         for value in &report.donated {
             bytes.add(part(value, captured, parameters), value.bytes);
@@ -100,7 +104,19 @@ impl Step {
         let peak = report.stats.donated_peak;
         let listed = Part::ALL.iter().map(|&part| bytes.of(part)).sum::<usize>();
         bytes.add(Part::Overhead, peak.saturating_sub(listed));
-        Ok(Step { peak, bytes, flops: lowered.cost().flops })
+        Ok(Step { peak, bytes, flops: lowered.cost().flops, program })
+    }
+
+    /// The fastest plan of the step within a limit, if one is found.
+    ///
+    /// # Errors
+    /// If a plan is wrong, which is a defect.
+    pub(super) fn within(&self, limit: usize) -> Result<Option<PlannedStep>> {
+        match self.program.plan()?.for_bytes(limit) {
+            Ok(plan) => Ok(Some(PlannedStep { limit, peak: plan.peak(), overhead: plan.overhead() })),
+            Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
