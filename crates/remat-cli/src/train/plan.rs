@@ -207,6 +207,12 @@ impl Plan {
         self.step.max(self.evaluation).max(self.sampling)
     }
 
+    /// The bytes of model, optimizer state and batch, which no recomputation lowers.
+    pub(super) fn fixed(&self) -> usize {
+        let is_fixed = |part: &Part| matches!(part, Part::Parameters | Part::Optimizer | Part::Batch);
+        self.parts.iter().filter(|(part, _)| is_fixed(part)).map(|(_, bytes)| bytes).sum()
+    }
+
     /// The part of the run in which they are live.
     pub(super) fn largest(&self) -> &'static str {
         match self.total() {
@@ -311,6 +317,7 @@ mod tests {
         };
         let of = |plan: Plan| (plan.total(), plan.largest());
         assert_eq!(of(plan(3, 2, 1)), (3, "training"));
+        assert_eq!(plan(3, 2, 1).fixed(), 3);
         assert_eq!(of(plan(2, 3, 1)), (3, "the loss of held-out text"));
         assert_eq!(of(plan(1, 2, 3)), (3, "a sample of text"));
         let expected = "a step takes 3 B at its peak: batch 3 B\nthe loss of held-out text takes 4 B, a sample 5 B; the most at one time is 5 B";
