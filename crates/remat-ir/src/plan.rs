@@ -23,19 +23,19 @@ pub struct StepSchedule {
 /// The most runs of a schedule that is read from text.
 const MOST_RUNS: usize = 1 << 22;
 
-/// The form, then the runs, with a range for steps one after the other. It can be read again.
+/// The form, the limit, then the runs, with a range for steps one after the other. It can be read again.
 ///
 /// ```
 /// use remat_ir::StepSchedule;
-/// let schedule = StepSchedule { form: 1, runs: vec![0, 1, 2, 1, 3] };
-/// assert_eq!(schedule.to_string(), "form 1 runs 0-2 1 3");
-/// assert_eq!("form 1 runs 0-2 1 3".parse::<StepSchedule>()?, schedule);
+/// let schedule = StepSchedule { form: 1, limit: 4096, runs: vec![0, 1, 2, 1, 3] };
+/// assert_eq!(schedule.to_string(), "form 1 limit 4096 runs 0-2 1 3");
+/// assert_eq!("form 1 limit 4096 runs 0-2 1 3".parse::<StepSchedule>()?, schedule);
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
 impl fmt::Display for StepSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StepSchedule { form, runs } = self;
-        write!(f, "form {form} runs")?;
+        let StepSchedule { form, runs, limit } = self;
+        write!(f, "form {form} limit {limit} runs")?;
         for range in runs.chunk_by(|run, next| run.checked_add(1) == Some(*next)) {
             match range {
                 [run] => write!(f, " {run}")?,
@@ -57,9 +57,11 @@ impl FromStr for StepSchedule {
         let number =
             |word: &str| word.parse::<u32>().map_err(|_| wrong(format!("`{word}` is not the number of a step")));
         let mut words = text.split(' ');
-        let (Some("form"), Some(form), Some("runs")) = (words.next(), words.next(), words.next()) else {
-            return Err(wrong("`form`, its number and `runs` are expected".to_string()));
+        let head = [(); 5].map(|()| words.next());
+        let [Some("form"), Some(form), Some("limit"), Some(limit), Some("runs")] = head else {
+            return Err(wrong("`form`, its number, `limit`, its bytes and `runs` are expected".to_string()));
         };
+        let limit = limit.parse().map_err(|_| wrong(format!("`{limit}` is not a number of bytes")))?;
         let (form, mut runs) = (number(form)?, Vec::new());
         for word in words {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -69,7 +71,7 @@ impl FromStr for StepSchedule {
             }
             runs.extend(first..=last);
         }
-        Ok(StepSchedule { form, runs })
+        Ok(StepSchedule { form, runs, limit })
     }
 }
 
@@ -95,7 +97,8 @@ pub struct Rematerialization {
     pub time: u64,
     /// The time of a run without a limit.
     pub unlimited_time: u64,
-    /// The picoseconds beyond the time without a limit that any plan for these bytes takes at least, if its steps first run in the same order.
+    /// The picoseconds that steps which run again take at least, in any plan of these steps for these bytes in which they first run in the same
+    /// order. Compare it with [`Rematerialization::repeated`].
     pub bound: u64,
     /// The values that are computed several times, those that take the most time first.
     pub recomputed: Vec<RecomputedValue>,
@@ -105,6 +108,11 @@ impl Rematerialization {
     /// The time beyond that without a limit, as a share of it: 0.1 for a tenth more.
     pub fn overhead(&self) -> f64 {
         self.time as f64 / self.unlimited_time.max(1) as f64 - 1.0
+    }
+
+    /// The picoseconds that the steps which run again take. Changes of steps that save time come after it: the whole overhead may be less.
+    pub fn repeated(&self) -> u64 {
+        self.recomputed.iter().map(|value| value.time).sum()
     }
 }
 
@@ -116,7 +124,7 @@ mod tests {
     fn schedules_are_read_as_they_are_written() {
         let most = u32::MAX;
         for runs in [vec![], vec![0], vec![0, 1], vec![3, 2, 1, 2, 3, 3, 4], vec![most - 1, most, 0, most]] {
-            let schedule = StepSchedule { form: 7, runs };
+            let schedule = StepSchedule { form: 7, limit: 1 << 40, runs };
             assert_eq!(schedule.to_string().parse::<StepSchedule>().ok(), Some(schedule));
         }
     }
@@ -124,18 +132,19 @@ mod tests {
     #[test]
     fn other_texts_are_errors() {
         let wrong =
-            ["", "form", "form 0", "form 0 run 1", "runs 1", "form x runs 1", "form 0 runs 1 ", "form 0 runs 2-1"];
+            ["", "limit 1", "0 run 1", "runs 1", "0 limit x runs 1", "0 limit 1 runs 1 ", "0 limit 1 runs 2-1"];
         for text in
-            wrong.into_iter().chain(["form 0 runs -1", "form 0 runs 1-", "form 0 runs 1-2-3", "form 0 runs 4294967296"])
+            wrong.into_iter().chain(["x limit 1 runs 1", "0 limit -1 runs 1"]).chain(["-1", "1-", "1-2-3", "4294967296"])
         {
+            let text = if text.contains(' ') { format!("form {text}") } else { format!("form 0 limit 1 runs {text}") };
             let kind = text.parse::<StepSchedule>().err().map(|error| error.kind());
             assert_eq!(kind, Some(ErrorKind::Parse), "{text}");
         }
         // Too many runs would take all memory.
-        assert!("form 0 runs 0-4294967295".parse::<StepSchedule>().is_err());
+        assert!("form 0 limit 1 runs 0-4294967295".parse::<StepSchedule>().is_err());
         let many = ["0-4194303"; 2].join(" ");
-        assert!(format!("form 0 runs {many}").parse::<StepSchedule>().is_err());
-        let most: Option<StepSchedule> = "form 0 runs 0-4194303".parse().ok();
+        assert!(format!("form 0 limit 1 runs {many}").parse::<StepSchedule>().is_err());
+        let most: Option<StepSchedule> = "form 0 limit 1 runs 0-4194303".parse().ok();
         assert_eq!(most.map(|schedule| schedule.runs.len()), Some(MOST_RUNS));
     }
 }

@@ -205,10 +205,10 @@ fn curve(name: &str, free: &Plan, plans: &[Plan]) -> String {
     let rows = plans.iter().map(|plan| {
         let of_peak = 100.0 * plan.peak() as f64 / free.peak().max(1) as f64;
         let again = plan.recomputed().iter().map(|value| value.times).sum();
-        let [overhead, bound] = [plan.overhead(), plan.bound()].map(percent);
-        vec![readable_bytes(plan.peak()), format!("{of_peak:.0}"), overhead, bound, thousands(again)]
+        let [overhead, repeated, bound] = [plan.overhead(), plan.repeated(), plan.bound()].map(percent);
+        vec![readable_bytes(plan.peak()), format!("{of_peak:.0}"), overhead, repeated, bound, thousands(again)]
     });
-    let header = ["peak", "% of peak", "overhead %", "lower bound %", "recomputed values"];
+    let header = ["peak", "% of peak", "overhead %", "recomputed %", "lower bound %", "recomputed values"];
     let (name, peak) = (printable(name), readable_bytes(free.peak()));
     format!("{name}: a call needs {peak} without recomputation\n\n{}", table(&header, &rows.collect::<Vec<_>>()))
 }

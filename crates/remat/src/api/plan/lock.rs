@@ -9,7 +9,7 @@
 //! threads 2
 //! peak 1048576
 //! overhead 0.0213
-//! steps form 0 runs 0-20 3 21-40
+//! steps form 0 limit 1048576 runs 0-20 3 21-40
 //! check d228cb696f1a8caf78912b704e4a8964
 //! ```
 //!
@@ -272,8 +272,8 @@ mod tests {
             assert_eq!(problem(&changed(&text, key, value), &plan), Some((ErrorKind::Argument, message)));
         }
         // Steps that somebody wrote: the engine does not run what does not compute the program.
-        let runs = ["0-100000", "", "0", "1-0", "4294967295"].map(|runs| format!("form 0 runs {runs}"));
-        for steps in runs.iter().map(String::as_str).chain(["form 9 runs 0", "twice"]) {
+        let runs = ["0-100000", "", "0", "1-0", "4294967295"].map(|runs| format!("form 0 limit 1048576 runs {runs}"));
+        for steps in runs.iter().map(String::as_str).chain(["form 9 limit 9 runs 0", "twice"]) {
             assert!(problem(&changed(&text, "steps", steps), &plan).is_some(), "{steps}");
         }
         // Figures are for readers.

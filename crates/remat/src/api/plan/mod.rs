@@ -253,6 +253,12 @@ impl Plan {
         self.chosen.as_ref().map_or(0.0, |chosen| chosen.bound as f64 / chosen.unlimited_time.max(1) as f64)
     }
 
+    /// The time of the steps that run again, as a share of the time without a limit. The engine then joins loops and computes them in blocks
+    /// where that fits, so that [`Plan::overhead`] may be less or more.
+    pub fn repeated(&self) -> f64 {
+        self.chosen.as_ref().map_or(0.0, |chosen| chosen.repeated() as f64 / chosen.unlimited_time.max(1) as f64)
+    }
+
     /// The values that are computed several times, those that take the most time first.
     pub fn recomputed(&self) -> &[RecomputedValue] {
         self.chosen.as_ref().map_or(&[], |chosen| &chosen.recomputed)
