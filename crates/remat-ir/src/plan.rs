@@ -131,11 +131,13 @@ mod tests {
 
     #[test]
     fn other_texts_are_errors() {
-        let wrong =
-            ["", "limit 1", "0 run 1", "runs 1", "0 limit x runs 1", "0 limit 1 runs 1 ", "0 limit 1 runs 2-1"];
-        for text in
-            wrong.into_iter().chain(["x limit 1 runs 1", "0 limit -1 runs 1"]).chain(["-1", "1-", "1-2-3", "4294967296"])
-        {
+        let wrong = ["", "limit 1", "0 run 1", "runs 1", "0 limit x runs 1", "0 limit 1 runs 1 ", "0 limit 1 runs 2-1"];
+        for text in wrong.into_iter().chain(["x limit 1 runs 1", "0 limit -1 runs 1"]).chain([
+            "-1",
+            "1-",
+            "1-2-3",
+            "4294967296",
+        ]) {
             let text = if text.contains(' ') { format!("form {text}") } else { format!("form 0 limit 1 runs {text}") };
             let kind = text.parse::<StepSchedule>().err().map(|error| error.kind());
             assert_eq!(kind, Some(ErrorKind::Parse), "{text}");

@@ -67,6 +67,8 @@ struct Record {
     fits: bool,
     /// The time beyond that without a limit, as a share of it.
     overhead: f64,
+    /// That of the steps that run again.
+    repeated: f64,
     /// No plan of these steps in this order takes less for those that run again.
     bound: f64,
     /// The overhead as measured, where it was.
@@ -99,7 +101,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
     }
     if !args.json {
-        let header = ["model", "budget", "MiB", "arena", "fits", "overhead", "at least", "measured", "compiled in"];
+        let header =
+            ["model", "budget", "MiB", "arena", "fits", "overhead", "again", "at least", "measured", "compiled in"];
         writeln!(out, "{}", table(&header, &rows))?;
     }
     Ok(())
@@ -149,6 +152,7 @@ impl Unlimited {
             temporaries,
             fits: true,
             overhead: 0.0,
+            repeated: 0.0,
             bound: 0.0,
             measured: None,
             plan_s: self.compile_s,
@@ -175,6 +179,7 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
         temporaries: program.memory().temporaries,
         fits: program.peak_where_donated(&[]) <= limit,
         overhead: of_plan(Rematerialization::overhead),
+        repeated: of_plan(|plan| plan.repeated() as f64 / plan.unlimited_time.max(1) as f64),
         bound: of_plan(|plan| plan.bound as f64 / plan.unlimited_time.max(1) as f64),
         measured: args.measure.map(|times| measured(jaxpr, &options, times)).transpose()?,
         plan_s,
@@ -220,6 +225,7 @@ fn row(record: &Record) -> Vec<String> {
         mib(record.temporaries),
         if record.fits { "yes".into() } else { "no".into() },
         percent(record.overhead),
+        percent(record.repeated),
         percent(record.bound),
         record.measured.map_or_else(|| "-".into(), percent),
         format!("{:.2} s", record.plan_s),

@@ -161,7 +161,7 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Found {
-    Plan { peak: usize, overhead: f64, bound: f64, recomputed: Vec<Recomputed> },
+    Plan { peak: usize, overhead: f64, repeated: f64, bound: f64, recomputed: Vec<Recomputed> },
     Nothing { error: String },
 }
 
@@ -184,7 +184,8 @@ impl Recomputed {
 impl Line<'_> {
     fn of<'a>(name: &'a str, free: &Plan, plan: &Plan, budget: Option<usize>) -> Line<'a> {
         let recomputed = plan.recomputed().iter().map(Recomputed::of).collect();
-        let found = Found::Plan { peak: plan.peak(), overhead: plan.overhead(), bound: plan.bound(), recomputed };
+        let (peak, overhead, repeated, bound) = (plan.peak(), plan.overhead(), plan.repeated(), plan.bound());
+        let found = Found::Plan { peak, overhead, repeated, bound, recomputed };
         Line { program: name, budget, peak_once: free.peak(), found }
     }
 

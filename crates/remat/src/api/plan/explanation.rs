@@ -37,7 +37,10 @@ impl fmt::Display for Explanation {
                 let shares = [plan.overhead(), plan.repeated(), plan.bound()];
                 let [overhead, repeated, bound] = shares.map(|share| 100.0 * share);
                 writeln!(f, "{overhead:.1} % more time by the cost model")?;
-                writeln!(f, "computed again, for {repeated:.1} %, where no plan in this order takes less than {bound:.1} %:")?;
+                writeln!(
+                    f,
+                    "computed again, for {repeated:.1} %, where no plan in this order takes less than {bound:.1} %:"
+                )?;
                 let share = |time: u64| 100.0 * time as f64 / chosen.unlimited_time.max(1) as f64;
                 let alike = Alike::of(&chosen.recomputed);
                 for Alike { value, count, time } in alike.iter().take(shown) {

@@ -248,7 +248,8 @@ impl Plan {
         self.chosen.as_ref().map_or(0.0, |chosen| chosen.overhead())
     }
 
-    /// No plan for these bytes whose steps first run in the same order has less overhead than this.
+    /// A lower bound of [`Plan::repeated`]: no plan of the same steps for these bytes in which they first run in the same order takes less for
+    /// those that run again.
     pub fn bound(&self) -> f64 {
         self.chosen.as_ref().map_or(0.0, |chosen| chosen.bound as f64 / chosen.unlimited_time.max(1) as f64)
     }
