@@ -19,6 +19,7 @@ use super::{Change, Kind, Program, Proposal};
 use crate::steps::check::check;
 use crate::steps::facts::Facts;
 use crate::steps::ir::{Blocks, FusedLoop, Step, Steps, Value};
+use crate::steps::placement::{homes, spec};
 
 /// The fewest elements of a space. Smaller arrays stay in the caches from one loop to the next.
 const LEAST_ELEMENTS: usize = 1 << 17;
@@ -46,7 +47,7 @@ pub(crate) fn propose(program: &Program<'_>) -> Result<Option<Proposal>> {
     let mut blocker = Blocker { program, is_returned, reads, rest, moves: Vec::new() };
     let mut at = 0;
     while at < blocker.rest.len() {
-        at = blocker.reduction(at);
+        at = blocker.reduction(at)?;
     }
     let Blocker { rest, moves, .. } = blocker;
     if moves.is_empty() {
@@ -80,11 +81,14 @@ impl Blocker<'_> {
     }
 
     /// Makes one step of the loops around a reduction. Returns the next position to visit.
-    fn reduction(&mut self, at: usize) -> usize {
+    ///
+    /// # Errors
+    /// As [`spec`].
+    fn reduction(&mut self, at: usize) -> Result<usize> {
         let Some((fused_loop, space)) =
             self.fused_loop(at).and_then(|fused_loop| Some((fused_loop, space(fused_loop)?)))
         else {
-            return at + 1;
+            return Ok(at + 1);
         };
         let reads = |fused_loop: &FusedLoop, var: Var| {
             fused_loop.members.iter().flat_map(|m| &m.operands).any(|x| x.base() == Some(var))
@@ -100,15 +104,15 @@ impl Blocker<'_> {
         for start in makers.chain([at]) {
             let mut joined = self.joined(start, space);
             while joined.contains(&at) {
-                let fused_loops: Vec<&FusedLoop> = joined.iter().filter_map(|&i| self.fused_loop(i)).collect();
+                let fused_loops: Vec<FusedLoop> = joined.iter().filter_map(|&i| self.fused_loop(i)).cloned().collect();
                 let full = fused_loops.iter().filter(|fused_loop| size_of(fused_loop, space) == Some(Size::Full));
-                if full.count() > 1 && self.is_worthwhile(&fused_loops, space) {
-                    return self.join(&joined, space);
+                if full.count() > 1 && self.is_worthwhile(&fused_loops, space)? {
+                    return Ok(self.join(&joined, space));
                 }
                 joined.pop();
             }
         }
-        at + 1
+        Ok(at + 1)
     }
 
     /// The positions of the loops that can be computed in one step with the loop at `start`, in order.
@@ -139,7 +143,7 @@ impl Blocker<'_> {
     }
 
     /// The results of these loops that other steps read, in order.
-    fn read_by_others(&self, fused_loops: &[&FusedLoop]) -> Vec<Var> {
+    fn read_by_others(&self, fused_loops: &[FusedLoop]) -> Vec<Var> {
         let mut inner: HashMap<Var, usize> = HashMap::new();
         for base in fused_loops
             .iter()
@@ -153,42 +157,31 @@ impl Blocker<'_> {
         outs.filter(|out| self.is_returned[*out] || self.reads[*out] > inner.get(out).copied().unwrap_or(0)).collect()
     }
 
-    /// Whether one step for these loops is faster, and has no more inputs and outputs than allowed.
-    fn is_worthwhile(&self, fused_loops: &[&FusedLoop], space: [usize; 3]) -> bool {
-        let avals = &self.steps().jaxpr.avals;
-        let all = space.iter().product::<usize>();
+    /// Whether one step for these loops is faster, and has no more inputs and outputs than there is room for.
+    ///
+    /// # Errors
+    /// As [`spec`].
+    fn is_worthwhile(&self, fused_loops: &[FusedLoop], space: [usize; 3]) -> Result<bool> {
+        let (steps, all) = (self.steps(), space.iter().product::<usize>());
         let outs = self.read_by_others(fused_loops);
-        // Values that no other step reads. As in `compile::fused_loops`, their last reader computes a result in place of them.
-        let mut in_place = HashSet::new();
-        let (mut inputs, mut arrays) = (HashSet::new(), HashSet::new());
-        let mut made: HashSet<Var> = HashSet::new();
-        let mut read_later: HashSet<Var> = HashSet::new();
-        for fused_loop in fused_loops.iter().rev() {
-            made.extend(fused_loop.members.iter().map(|m| m.out));
-            let has_array = |out: &Var| outs.contains(out) || in_place.contains(out);
-            let mut free: Vec<Var> =
-                fused_loop.outs.iter().copied().filter(|out| avals[*out].size() == all && has_array(out)).collect();
-            for operand in fused_loop.members.iter().flat_map(|m| &m.operands) {
-                let Value::View { base, layout } = operand else { continue };
-                inputs.insert(*base);
-                if layout.is_contiguous() && layout.size() == all {
-                    arrays.insert(*base);
-                }
-                let is_last = read_later.insert(*base) && !made.contains(base) && !outs.contains(base);
-                let is_own = is_last && fused_loops.iter().any(|fused_loop| fused_loop.outs.contains(base));
-                if let Some(i) = free.iter().position(|out| is_own && avals[*out].dtype == avals[*base].dtype) {
-                    free.swap_remove(i);
-                    in_place.insert(*base);
-                }
+        let specs = fused_loops.iter().map(|fused_loop| spec(steps, fused_loop)).collect::<Result<Vec<_>>>()?;
+        let homes = homes(steps, fused_loops, &outs, space, &specs)?;
+        let made: HashSet<Var> = fused_loops.iter().flat_map(|fused_loop| &fused_loop.outs).copied().collect();
+        let inputs: HashSet<Var> =
+            specs.iter().flat_map(|(_, inputs)| inputs).copied().filter(|var| !made.contains(var)).collect();
+        // The arrays of the size of the space that the step reads in order, and those that it writes or has memory of a block for.
+        let is_array = |operand: &Value| match operand {
+            Value::View { base, layout } if inputs.contains(base) && layout.is_contiguous() && layout.size() == all => {
+                Some(*base)
             }
-        }
-        let full = fused_loops.iter().flat_map(|fused_loop| &fused_loop.outs).filter(|out| avals[**out].size() == all);
-        let stored: HashSet<Var> = full.chain(&outs).copied().filter(|out| !in_place.contains(out)).collect();
-        inputs.retain(|input| !made.contains(input));
-        arrays.retain(|array| !made.contains(array));
-        arrays.extend(stored.iter().filter(|out| avals[**out].size() == all));
-        let width = arrays.iter().map(|&array| avals[array].dtype.size()).sum();
-        (self.program.has_room)(inputs.len(), outs.len()) && BlockedLoops::are_worthwhile(space, width)
+            _ => None,
+        };
+        let members = fused_loops.iter().flat_map(|fused_loop| &fused_loop.members);
+        let mut arrays: HashSet<Var> = members.flat_map(|member| &member.operands).filter_map(is_array).collect();
+        let is_full = |var: &Var| steps.jaxpr.avals[*var].size() == all && !homes.contains_key(var);
+        arrays.extend(made.iter().copied().filter(is_full));
+        let width = arrays.iter().map(|&array| steps.jaxpr.avals[array].dtype.size()).sum();
+        Ok((self.program.has_room)(inputs.len(), outs.len()) && BlockedLoops::are_worthwhile(space, width))
     }
 
     /// Makes one step of these loops. Steps in between that do not depend on them go before it, the others after it. Returns the next
@@ -210,7 +203,7 @@ impl Blocker<'_> {
                 before.push(step);
             }
         }
-        let outs = self.read_by_others(&fused_loops.iter().collect::<Vec<&FusedLoop>>());
+        let outs = self.read_by_others(&fused_loops);
         let there = first + before.len();
         let apart: Vec<Step> = fused_loops.iter().cloned().map(Step::Loop).collect();
         let blocks = Step::Blocks(Blocks { fused_loops, space, outs });
