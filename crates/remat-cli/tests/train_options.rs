@@ -66,7 +66,7 @@ fn what_does_not_fit_is_said_before_it_begins() {
         message.starts_with("error: training needs ") && message.contains(" more than the memory limit, 48.00 MiB"),
         "{message}"
     );
-    assert!(message.contains(", of which model, optimizer and batch alone take "), "{message}");
+    assert!(message.contains("; model, optimizer and batch alone take "), "{message}");
     assert!(message.contains("; with --") || message.contains("nothing that was tried"), "{message}");
     assert!(table.contains("--policy Nothing") && table.contains("--accumulate 2 --batch 4"), "{table}");
     assert!(!at.path().join("run").exists());

@@ -104,7 +104,7 @@ impl Limit {
         if self.beside > 0 {
             let _ = write!(text, " ({} of it for the process itself)", readable_bytes(self.beside));
         }
-        let _ = write!(text, ", of which model, optimizer and batch alone take {}", readable_bytes(plan.fixed()));
+        let _ = write!(text, "; model, optimizer and batch alone take {}", readable_bytes(plan.fixed()));
         let fitting = changes.iter().filter(|change| self.fits(change.total));
         let cost = |change: &&Change| (!change.keeps_results, change.more_operations, change.total);
         match fitting.min_by(|a, b| cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal)) {
