@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use remat::{Cpu, DType};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
@@ -30,7 +30,8 @@ pub(crate) struct Args {
     layers: usize,
     #[arg(long, default_value = "none", help = crate::arguments::POLICY_HELP)]
     policy: String,
-    /// Run each plan this often, in turn with the program without a limit, and state the median of the ratios of their times
+    /// Run each plan this often, in turn with the program without a limit; compare the results bit for bit, and state the median of the ratios
+    /// of their times
     #[arg(long, value_parser = up_to(1000))]
     measure: Option<usize>,
     /// Print lines of JSON instead of a table
@@ -188,22 +189,31 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
 }
 
 /// The measured time of a program with a limit beyond that without one, as a share of it.
+///
+/// # Errors
+/// If a program cannot be run, or a result differs in a bit.
 fn measured(jaxpr: &Arc<Jaxpr>, options: &CompileOptions, times: usize) -> Result<f64> {
     let engine = Cpu::default();
     let programs = [engine.compile(jaxpr)?, engine.compile_with(jaxpr, options)?];
     let args: Vec<Array> = jaxpr.in_avals().iter().map(numbers).collect::<remat::Result<_>>()?;
     let mut ratios = Vec::with_capacity(times);
     for turn in 0..=times {
-        let mut seconds = [0.0; 2];
-        for (program, seconds) in programs.iter().zip(&mut seconds) {
+        let (mut seconds, mut results) = ([0.0; 2], [const { Vec::new() }; 2]);
+        for (i, program) in programs.iter().enumerate() {
             let started = Instant::now();
-            program.run(args.clone())?;
-            *seconds = started.elapsed().as_secs_f64();
+            results[i] = program.run(args.clone())?;
+            seconds[i] = started.elapsed().as_secs_f64();
         }
+        ensure!(bits(&results[0]) == bits(&results[1]), "a program with a limit has other results");
         // New memory is cleared in the first turn.
         ratios.extend((turn > 0).then(|| seconds[1] / seconds[0]));
     }
     Ok(median(&mut ratios) - 1.0)
+}
+
+/// The bits of all results, which are f32.
+fn bits(results: &[Array]) -> Vec<u32> {
+    results.iter().filter_map(Array::as_slice::<f32>).flatten().map(|x| x.to_bits()).collect()
 }
 
 /// Numbers of a model, whose weights are f32: small ones, or zeros for targets and keys.

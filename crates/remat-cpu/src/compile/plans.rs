@@ -221,6 +221,10 @@ impl<'a, 'c> Plans<'a, 'c> {
                 found.push(repeated.clone());
                 last = Some(repeated);
             }
+            // Plans for fewer and fewer bytes reach what no search reaches at once.
+            if last.is_none() {
+                found.push(self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?, 0)?);
+            }
         }
         found.retain(|repeated| repeated.peak < self.unlimited.0);
         let curve = pareto_front(found, |repeated| (repeated.peak, repeated.time));
