@@ -4,9 +4,11 @@
 mod convs;
 mod evict;
 mod models;
+mod prices;
 mod random;
 
 pub use convs::{Conv, Shape};
 pub use evict::evict;
 pub use models::{Gpt, Keep, Net, chain};
+pub use prices::priced;
 pub use random::Random;
