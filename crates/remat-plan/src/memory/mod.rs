@@ -3,6 +3,8 @@
 mod check;
 mod pack;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod tests;
 
 use oxc_index::{IndexVec, index_vec};
