@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import common
+import torch_budget
 from torch_common import DTYPES, begin, measure_and_report, parser, under
 
 
@@ -51,10 +52,14 @@ class Gpt(nn.Module):
 options = parser(__doc__, common.STEP_SIZES)
 options.add_argument("--attention", choices=["plain", "fused"], default="plain")
 options.add_argument("--compile", action="store_true", help="the model compiled by torch.compile")
+torch_budget.add_argument(options)
 a = options.parse_args()
 begin(a)
 unseen = torch.ones(a.sequence, a.sequence, dtype=torch.bool).triu(1)
 model = Gpt()
 tokens = torch.randint(a.vocabulary, (a.batch, a.sequence))
 loss = torch.compile(model) if a.compile else model
-measure_and_report(a, model, lambda: loss(tokens), lambda: common.step_flops(a), work="step", layers_as="unroll")
+if a.budgets:
+    torch_budget.measure_and_report(a, model, lambda program: program(tokens), work="step", layers_as="unroll")
+else:
+    measure_and_report(a, model, lambda: loss(tokens), lambda: common.step_flops(a), work="step", layers_as="unroll")

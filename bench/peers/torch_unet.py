@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import torch_budget
 from torch_common import DTYPES, begin, format_of, forward_flops, measure_and_report, under, vision_parser
 
 
@@ -51,10 +52,15 @@ class UNet(nn.Module):
         return F.mse_loss(self.out(x), noise)
 
 
-a = vision_parser(__doc__, dict(image=128, batch=4, width=32, levels=4)).parse_args()
+options = vision_parser(__doc__, dict(image=128, batch=4, width=32, levels=4))
+torch_budget.add_argument(options)
+a = options.parse_args()
 begin(a)
 model = UNet().to(DTYPES[a.dtype], memory_format=format_of(a))
 noisy, noise = (torch.randn(a.batch, 3, a.image, a.image).to(DTYPES[a.dtype], memory_format=format_of(a))
                 for _ in range(2))
 loss = lambda: model(noisy, noise)
-measure_and_report(a, model, loss, lambda: 3 * forward_flops(loss), work="unet")
+if a.budgets:
+    torch_budget.measure_and_report(a, model, lambda program: program(noisy, noise), work="unet")
+else:
+    measure_and_report(a, model, loss, lambda: 3 * forward_flops(loss), work="unet")
