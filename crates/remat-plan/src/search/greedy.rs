@@ -15,7 +15,7 @@ const TRIALS: usize = 24;
 const RUNS_PER_TRIAL: usize = 64;
 
 /// The stages that all trials may look at: each trial looks at all stages, so that programs of some ten thousand steps get fewer trials, but at
-/// least two for each gap.
+/// least two for each gap, unless those look at more than eight times as many.
 const STAGES: usize = 1 << 30;
 
 /// Decisions within the limit, or with little above it.
@@ -23,7 +23,8 @@ pub(super) fn greedy(problem: &Problem, limit: i64) -> Vec<Hold> {
     let mut state = State::new(problem, problem.keep_all());
     let moves = Moves::new(&state, limit);
     let mut queue: BinaryHeap<Reverse<(u64, u32)>> = moves.gaps().iter().map(|&gap| Reverse((0, gap))).collect();
-    let most = (STAGES / problem.steps.len().max(1)).max(2 * queue.len());
+    let stages = problem.steps.len().max(1);
+    let most = (STAGES / stages).max((2 * queue.len()).min(8 * STAGES / stages));
     let mut trials = most.min(TRIALS * queue.len());
     let work = state.work + RUNS_PER_TRIAL * trials;
     while state.overflow(limit) > 0 && trials > 0 && state.work < work {
