@@ -53,4 +53,3 @@ fn timed<T>(f: impl FnOnce() -> T) -> (f64, T) {
     let result = f();
     (start.elapsed().as_secs_f64(), result)
 }
-
