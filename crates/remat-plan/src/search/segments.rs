@@ -10,8 +10,10 @@ use super::state::{Hold, State};
 /// The numbers of segments that are tried.
 const SEGMENTS: [usize; 16] = [2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96];
 
-/// The runs of steps that all tries together may consider. Programs of some thousand steps need fewer.
+/// The runs of steps that all tries together may consider, and in programs of which a few tries take more, for each step. Programs of some
+/// thousand steps need fewer.
 const RUNS: usize = 1 << 20;
+const RUNS_PER_STEP: usize = 24;
 
 /// The fastest of these decisions within the limit; if none is, `None`.
 pub(super) fn segments(problem: &Problem, limit: i64) -> Option<Vec<Hold>> {
@@ -19,14 +21,14 @@ pub(super) fn segments(problem: &Problem, limit: i64) -> Option<Vec<Hold>> {
     let forward = Forward::new(problem, peak as u32);
     let mut best: Option<(u128, Vec<Hold>)> = None;
     let mut before: Vec<u32> = Vec::new();
-    let mut work = 0;
+    let (mut work, most) = (0, RUNS.max(RUNS_PER_STEP * problem.steps.len()));
     for count in SEGMENTS {
         let cuts = forward.cuts(count);
         if cuts == before {
             continue;
         }
         let mut fits = |segments: usize| {
-            if work > RUNS {
+            if work > most {
                 return None;
             }
             let state = State::new(problem, forward.without(problem, &cuts, segments));

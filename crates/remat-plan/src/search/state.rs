@@ -99,7 +99,7 @@ impl<'p> State<'p> {
             holds,
             stages: vec![Stage::default(); steps],
             start: vec![NEVER; problem.gaps.len()],
-            entry: vec![0; steps],
+            entry: Vec::new(),
             extra: vec![0; steps],
             looks: vec![Vec::new(); values],
             time: 0,
@@ -120,6 +120,7 @@ impl<'p> State<'p> {
         };
         (0..steps).for_each(|t| state.enqueue(t as u32));
         state.settle();
+        state.entry = state.entries();
         state.measure();
         state.commit();
         for gap in 0..problem.gaps.len() as u32 {
@@ -350,9 +351,27 @@ impl<'p> State<'p> {
         }
     }
 
+    /// The bytes that stay from stage to stage, for all gaps at once: one after the other they take the time of their lengths.
+    fn entries(&self) -> Vec<i64> {
+        let mut entry = vec![0; self.stages.len() + 1];
+        for (gap, &start) in self.problem.gaps.iter().zip(&self.start).filter(|&(gap, &start)| start < gap.to) {
+            let bytes = self.problem.values[gap.value as usize].bytes;
+            entry[start as usize + 1] += bytes;
+            entry[gap.to as usize + 1] -= bytes;
+        }
+        for stage in 1..entry.len() {
+            entry[stage] += entry[stage - 1];
+        }
+        entry.pop();
+        entry
+    }
+
     fn move_start(&mut self, gap: u32, start: u32) -> u32 {
         let Gap { value, to, .. } = self.problem.gaps[gap as usize];
         let before = std::mem::replace(&mut self.start[gap as usize], start);
+        if self.entry.is_empty() {
+            return before;
+        }
         let bytes = self.problem.values[value as usize].bytes;
         // The value is there at the beginning of each stage behind the start, up to the end of the gap.
         let (old, new) = (before.min(to) as usize, start.min(to) as usize);
