@@ -11,7 +11,7 @@ use remat_plan::{BufferId, Graph, Schedule, StepId};
 /// true peak counts.
 const MOST_RUNS: usize = 20;
 
-pub fn schedule(graph: &Graph, order: &[StepId], budget: usize) -> Option<Schedule> {
+pub(crate) fn schedule(graph: &Graph, order: &[StepId], budget: usize) -> Option<Schedule> {
     let mut runtime = Runtime::new(graph, budget);
     for &step in order {
         runtime.run(step)?;

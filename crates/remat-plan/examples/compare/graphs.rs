@@ -8,16 +8,16 @@ use remat_plan::{BufferKind, BufferNode, Graph, StepId, StepNode, schedule};
 use serde_json::Value;
 
 /// A training step.
-pub struct Case {
-    pub name: String,
-    pub graph: Graph,
-    pub order: Vec<StepId>,
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) graph: Graph,
+    pub(crate) order: Vec<StepId>,
     /// The last step of the forward pass, if it is known.
-    pub loss: Option<StepId>,
+    pub(crate) loss: Option<StepId>,
 }
 
 /// Steps of our own.
-pub fn own() -> Vec<Case> {
+pub(crate) fn own() -> Vec<Case> {
     let conv = |shape, stages, blocks| {
         Conv { shape, stages, blocks, batch: 8, side: 112, channels: 32, update: false }.graph()
     };
@@ -39,7 +39,7 @@ pub fn own() -> Vec<Case> {
 }
 
 /// The graphs of nodes of the files in these folders whose names end with `.json`.
-pub fn read(folders: &[String]) -> Vec<Case> {
+pub(crate) fn read(folders: &[String]) -> Vec<Case> {
     let list = |folder: &String| fs::read_dir(folder).unwrap_or_else(|e| panic!("{folder}: {e}"));
     let files = folders.iter().flat_map(list).map(|entry| entry.unwrap_or_else(|e| panic!("{e}")).path());
     let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|name| name == "json")).collect();

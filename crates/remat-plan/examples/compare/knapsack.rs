@@ -8,7 +8,7 @@ use remat_plan::{BufferId, Graph, Schedule, StepId};
 const PARTS: usize = 1000;
 
 /// The schedule with saved values of at most this many bytes. The true peak is higher, and need not grow with the budget.
-pub fn schedule(graph: &Graph, order: &[StepId], loss: StepId, budget: usize) -> Option<Schedule> {
+pub(crate) fn schedule(graph: &Graph, order: &[StepId], loss: StepId, budget: usize) -> Option<Schedule> {
     let places = super::places(graph, order);
     let is_forward = |step: StepId| places[step.index()] <= places[loss.index()];
     let mut writer = vec![None; graph.buffers.len()];

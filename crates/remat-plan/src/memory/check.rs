@@ -5,6 +5,9 @@
 //! live blocks that overlap, scratch memory over a value, a result in the memory of an operand that a later step reads. The time is
 //! proportional to the number of operands, far less than planning takes, so every plan is checked in every build.
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::collections::BTreeMap;
 
 use oxc_index::{IndexVec, index_vec};

@@ -1,9 +1,7 @@
 //! The memory plan: temporaries and scratch memory get offsets in one arena.
 
-mod check;
+pub(crate) mod check;
 mod pack;
-#[cfg(test)]
-mod rules;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,8 @@
 //! (Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys 2020, state the problem in this form.)
 
 mod expand;
+#[cfg(test)]
+mod tests;
 
 pub use expand::Expanded;
 
