@@ -159,7 +159,7 @@ fn training_runs_as_a_file_says() {
     let train = format!("train {model} --text text.txt --sample 0 --eval-every 0");
     let planned = stdout(remat(at.path(), &format!("plan {model} --budget 80% --plan step.plan")));
     assert!(planned.starts_with("a step of ") && planned.contains(", policy none, within "), "{planned}");
-    assert!(planned.contains("\ncomputed again:\n"), "{planned}");
+    assert!(planned.contains("\ncomputed again, for "), "{planned}");
     let losses = |output: &str| -> Vec<String> {
         output.lines().filter(|line| line.contains("loss after")).map(String::from).collect()
     };

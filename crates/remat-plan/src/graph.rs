@@ -21,7 +21,7 @@ use crate::ids::{BufferId, StepId};
 /// graph.steps.extend([f, g]);
 /// assert_eq!((graph.bytes(x), graph.is_temporary(x), graph.is_temporary(y)), (4032, false, true));
 /// ```
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Graph {
     /// The steps. Each reads arguments, constants and what earlier steps write.
     pub steps: IndexVec<StepId, StepNode>,
@@ -30,7 +30,7 @@ pub struct Graph {
 }
 
 /// The buffers and the scratch memory of one kernel.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct StepNode {
     /// The buffers that it reads, each once.
     pub reads: SmallVec<[BufferId; 4]>,

@@ -98,7 +98,7 @@ fn an_explanation_names_what_is_computed_again() {
     let plan = free.for_bytes(free.peak() / 10 * 8).unwrap_or_else(|e| panic!("{e}"));
     let explanation = plan.explain().unwrap_or_else(|e| panic!("{e}"));
     let text = explanation.to_string();
-    assert!(text.contains("computed again:\n  ") && text.contains("live at the peak:\n  "), "{text}");
+    assert!(text.contains("computed again, for ") && text.contains("live at the peak:\n  "), "{text}");
     // The name, and the line of the model above.
     assert!(text.contains("tests/plans.rs:"), "{text}");
     assert!(plan.recomputed().iter().any(|value| value.value.operation == Some("dot_general")), "{text}");

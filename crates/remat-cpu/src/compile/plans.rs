@@ -81,12 +81,19 @@ impl<'a, 'c> Plans<'a, 'c> {
         Plans { subject, caller, unlimited: (caller.peak(&unlimited.programs), unlimited.time) }
     }
 
-    /// All forms of the steps.
+    /// The forms of the steps that differ. Moves may change nothing, and a program without loops has one form.
     ///
     /// # Errors
     /// If an operation cannot be run.
     fn forms(&self) -> Result<Vec<Rc<Form>>> {
-        (0..FORMS.len() as u32).filter_map(|number| self.form(number).transpose()).collect()
+        let mut forms: Vec<Rc<Form>> = Vec::new();
+        for form in (0..FORMS.len() as u32).filter_map(|number| self.form(number).transpose()) {
+            let form = form?;
+            if !forms.iter().any(|other| other.graph == form.graph && other.order == form.order) {
+                forms.push(form);
+            }
+        }
+        Ok(forms)
     }
 
     /// A form of the steps, if there is one of this number.
