@@ -122,7 +122,8 @@ fn a_reader_that_ends_early_is_not_a_failure() {
 
 #[test]
 fn moves_have_gains_reasons_and_lines() {
-    let moves = show("--moves --width 96 --context 64 --batch 8");
+    let output = Command::new(env!("CARGO_BIN_EXE_remat")).args(["show", "--moves"]).output().unwrap();
+    let moves = String::from_utf8(output.stdout).unwrap();
     assert!(moves.starts_with("== moves\n"), "{moves}");
     let [kinds, values]: [Vec<&str>; 2] =
         [false, true].map(|is_value| moves.lines().skip(1).filter(|line| line.starts_with("  ") == is_value).collect());
