@@ -37,19 +37,12 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
             eqns[out] = call.eqn;
         }
     }
-    let mut makers: VarMap<Option<EqnId>> = VarMap::filled(steps.jaxpr.avals.len(), None);
-    for (e, eqn) in steps.jaxpr.eqns.iter().enumerate() {
-        for &out in &eqn.outs {
-            makers[out] = Some(EqnId::new(e));
-        }
-    }
+    let makers = makers(steps);
     for (var, buffer) in buffers.owners().filter(|&(var, _)| makers[var].is_some()) {
         eqns[buffer] = makers[var];
     }
     let value = |kind: LiveKind, aval: Aval, name: Option<Arc<str>>, eqn: Option<EqnId>| {
-        let eqn = eqn.map(|e| steps.eqn(e));
-        let (operation, loc) = (eqn.map(|e| e.op.name()), eqn.map_or(Loc::default(), |e| e.loc));
-        LiveValue { bytes: aval.bytes(), aval, kind, name, operation, loc }
+        live_value(kind, aval, name, eqn.map(|e| steps.eqn(e)))
     };
     let stored = |buffer: BufferId, kind: LiveKind| {
         value(kind, buffers.aval(buffer).clone(), names[buffer].clone(), eqns[buffer])
@@ -76,15 +69,22 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
 
 /// A value of a program, computed by this equation.
 fn temporary(steps: &Steps, var: Var, eqn: Option<&Eqn>) -> LiveValue {
-    let aval = steps.jaxpr.avals[var].clone();
-    LiveValue {
-        bytes: aval.bytes(),
-        aval,
-        kind: LiveKind::Temporary,
-        name: steps.names[var].clone(),
-        operation: eqn.map(|eqn| eqn.op.name()),
-        loc: eqn.map_or(Loc::default(), |eqn| eqn.loc),
+    live_value(LiveKind::Temporary, steps.jaxpr.avals[var].clone(), steps.names[var].clone(), eqn)
+}
+
+/// A value, computed by this equation.
+fn live_value(kind: LiveKind, aval: Aval, name: Option<Arc<str>>, eqn: Option<&Eqn>) -> LiveValue {
+    let (operation, loc) = (eqn.map(|eqn| eqn.op.name()), eqn.map_or(Loc::default(), |eqn| eqn.loc));
+    LiveValue { bytes: aval.bytes(), aval, kind, name, operation, loc }
+}
+
+/// The equation that computes each variable of the program.
+fn makers(steps: &Steps) -> VarMap<Option<EqnId>> {
+    let mut makers: VarMap<Option<EqnId>> = VarMap::filled(steps.jaxpr.avals.len(), None);
+    for (e, eqn) in steps.jaxpr.eqns.iter().enumerate() {
+        eqn.outs.iter().for_each(|&out| makers[out] = Some(EqnId::new(e)));
     }
+    makers
 }
 
 /// The values that a part of a program computes, which runs some more times than once, for this time each.
@@ -102,10 +102,7 @@ pub(super) fn recomputed(steps: &Steps, part: &Part, times: usize, time: u64) ->
 
 /// Moves for people: those of a plan first, since the others change the steps that it repeats.
 pub(super) fn moves(steps: &Steps, decided: &[Decided], plan: Option<&Rematerialization>) -> Moves {
-    let mut makers: VarMap<Option<EqnId>> = VarMap::filled(steps.jaxpr.avals.len(), None);
-    for (e, eqn) in steps.jaxpr.eqns.iter().enumerate() {
-        eqn.outs.iter().for_each(|&out| makers[out] = Some(EqnId::new(e)));
-    }
+    let mut makers = makers(steps);
     // Copies of values have no equations of their own.
     for member in steps.steps.iter().flat_map(Step::fused_loops).flat_map(|fused_loop| &fused_loop.members) {
         makers[member.out] = Some(member.eqn);

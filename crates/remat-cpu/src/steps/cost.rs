@@ -4,6 +4,7 @@
 use remat_ir::{Aval, Call, Class, Keep, Op, Prim, Var};
 use remat_opt::cost::{Machine, SMALL_BYTES, cost};
 
+use super::facts::outside;
 use super::ir::{Member, Step, Steps, Value, read_by};
 use crate::ids::EqnId;
 
@@ -53,8 +54,8 @@ impl Steps {
                 let cost = cost(&self.eqn(*eqn).op, &ins, &self.out_avals(outs));
                 (cost.flops, cost.bytes())
             }
-            Step::Copy { out, .. } => (0, 2 * self.jaxpr.avals[*out].bytes() as u64),
-            Step::Iota { out, .. } => (0, self.jaxpr.avals[*out].bytes() as u64),
+            Step::Copy { out, .. } => (0, 2 * self.bytes(*out) as u64),
+            Step::Iota { out, .. } => (0, self.bytes(*out) as u64),
             // A loop reads and writes each buffer once, whatever its equations do in between.
             Step::Loop(_) | Step::Blocks(_) => {
                 let members = step.fused_loops().iter().flat_map(|fused_loop| &fused_loop.members);
@@ -62,13 +63,8 @@ impl Steps {
                     let ins: Vec<Aval> = member.operands.iter().map(|value| self.aval(value)).collect();
                     cost(&self.eqn(member.eqn).op, &ins, &[self.jaxpr.avals[member.out].clone()]).flops
                 });
-                let own: Vec<Var> = step.loop_results().collect();
-                let mut moved: Vec<Var> =
-                    step.operands().filter_map(Value::base).filter(|var| !own.contains(var)).collect();
-                moved.sort_unstable();
-                moved.dedup();
-                moved.extend(step.outs());
-                (flops.sum(), moved.iter().map(|&var| self.jaxpr.avals[var].bytes() as u64).sum())
+                let moved = outside(step).into_iter().chain(step.outs());
+                (flops.sum(), moved.map(|var| self.bytes(var) as u64).sum())
             }
         };
         let seconds = (flops as f64 / Machine::CORE.flops).max(bytes as f64 / Machine::CORE.bytes);

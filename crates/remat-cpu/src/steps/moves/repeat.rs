@@ -6,7 +6,8 @@ use remat_ir::{Result, Var, VarMap};
 
 use super::parts::Part;
 use crate::steps::check::check;
-use crate::steps::ir::{Step, Steps, Value};
+use crate::steps::facts::outside;
+use crate::steps::ir::{Step, Steps};
 
 impl Steps {
     /// The program that runs these parts, some of them several times. Parts of one loop that follow each other are one loop.
@@ -67,8 +68,7 @@ impl Repetition {
         }
         // What a loop computes for itself has no copies outside of it.
         let own: HashSet<Var> = step.loop_results().collect();
-        let read: HashSet<Var> = step.operands().filter_map(Value::base).filter(|var| !own.contains(var)).collect();
-        for var in read {
+        for var in outside(&step) {
             step.replace(var, self.newest[var]);
         }
         let mut written: Vec<Var> = step.loop_results().collect();

@@ -19,7 +19,6 @@ use remat_kernels::Extent;
 
 use super::{Change, Kind, Program, Proposal};
 use crate::steps::check::check;
-use crate::steps::cost::equation_bytes;
 use crate::steps::facts::{Facts, outside};
 use crate::steps::fuse::{MOST_MEMBERS, repeats};
 use crate::steps::ir::{FusedLoop, Member, Step, Steps, Value};
@@ -173,9 +172,8 @@ impl Joiner<'_> {
     fn cost(&self, fused_loop: &FusedLoop) -> Option<usize> {
         let read = self.steps.large_reads(fused_loop.members.iter());
         let stored: usize = fused_loop.outs.iter().map(|&out| self.steps.store_bytes(out)).sum();
-        let equations = equation_bytes(fused_loop.members.len(), fused_loop.size());
-        let read_bytes = || read.iter().map(|&var| self.steps.bytes(var)).sum::<usize>();
-        (read.len() <= MOST_READ).then(|| read_bytes() + stored + equations)
+        let read_bytes = || self.steps.read_bytes(fused_loop.members.iter(), fused_loop.size());
+        (read.len() <= MOST_READ).then(|| read_bytes() + stored)
     }
 }
 
