@@ -107,7 +107,12 @@ pub struct Rematerialization {
 impl Rematerialization {
     /// The time beyond that without a limit, as a share of it: 0.1 for a tenth more.
     pub fn overhead(&self) -> f64 {
-        self.time as f64 / self.unlimited_time.max(1) as f64 - 1.0
+        self.share(self.time) - 1.0
+    }
+
+    /// A number of picoseconds as a share of the time without a limit.
+    pub fn share(&self, time: u64) -> f64 {
+        time as f64 / self.unlimited_time.max(1) as f64
     }
 
     /// The picoseconds that the steps which run again take. Changes of steps that save time come after it: the whole overhead may be less.

@@ -9,7 +9,7 @@ use remat::{Cpu, DType};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
 use remat_cli::times::median;
-use remat_ir::{Array, Aval, CompileOptions, Device, Jaxpr, Literal, MemoryStats, Rematerialization};
+use remat_ir::{Array, Aval, CompileOptions, Device, Executable, Jaxpr, Literal, MemoryStats, Rematerialization};
 use serde::Serialize;
 
 use crate::case::Work;
@@ -180,9 +180,9 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
         temporaries: program.memory().temporaries,
         fits: program.peak_where_donated(&[]) <= limit,
         overhead: of_plan(Rematerialization::overhead),
-        repeated: of_plan(|plan| plan.repeated() as f64 / plan.unlimited_time.max(1) as f64),
-        bound: of_plan(|plan| plan.bound as f64 / plan.unlimited_time.max(1) as f64),
-        measured: args.measure.map(|times| measured(jaxpr, &options, times)).transpose()?,
+        repeated: of_plan(|plan| plan.share(plan.repeated())),
+        bound: of_plan(|plan| plan.share(plan.bound)),
+        measured: args.measure.map(|times| measured(jaxpr, &*program, times)).transpose()?,
         plan_s,
         ..free.record(model, args)
     })
@@ -192,9 +192,9 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
 ///
 /// # Errors
 /// If a program cannot be run, or a result differs in a bit.
-fn measured(jaxpr: &Arc<Jaxpr>, options: &CompileOptions, times: usize) -> Result<f64> {
-    let engine = Cpu::default();
-    let programs = [engine.compile(jaxpr)?, engine.compile_with(jaxpr, options)?];
+fn measured(jaxpr: &Arc<Jaxpr>, limited: &dyn Executable, times: usize) -> Result<f64> {
+    let free = Cpu::default().compile(jaxpr)?;
+    let programs = [&*free, limited];
     let args: Vec<Array> = jaxpr.in_avals().iter().map(numbers).collect::<remat::Result<_>>()?;
     let mut ratios = Vec::with_capacity(times);
     for turn in 0..=times {

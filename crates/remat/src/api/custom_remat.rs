@@ -19,8 +19,8 @@ use crate::trace::{Output, Tree, bind_at, current_loc, rebuild, region_policy, s
 ///   leaves that are not floats are not read.
 ///
 /// Passed values are kept whatever the policy of a region around the function is, and count for its [budget](Policy::budget); the
-/// native engine does not compute them again. An argument that `recompute` reads is kept like any value: by the policy of the region, which may compute it again,
-/// and without a region as it is. So a function that passes nothing, `()`, is computed again as a whole, and one that reads no argument frees
+/// native engine does not compute them again. An argument that `recompute` reads is kept like any value: by the policy of the region, which may
+/// compute it again, and without a region as it is. So a function that passes nothing, `()`, is computed again as a whole, and one that reads no argument frees
 /// it.
 ///
 /// `forward` gets the policy that decides about it, that of the outermost region around the call, to pass more or less. It is `None` without

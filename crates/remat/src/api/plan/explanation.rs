@@ -41,7 +41,7 @@ impl fmt::Display for Explanation {
                     f,
                     "computed again, for {repeated:.1} %, where no plan in this order takes less than {bound:.1} %:"
                 )?;
-                let share = |time: u64| 100.0 * time as f64 / chosen.unlimited_time.max(1) as f64;
+                let share = |time: u64| 100.0 * chosen.share(time);
                 let alike = Alike::of(&chosen.recomputed);
                 for Alike { value, count, time } in alike.iter().take(shown) {
                     writeln!(f, "  {:5.2} %  {count:3} x {value}", share(*time))?;

@@ -21,8 +21,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use remat_ir::{Error, ErrorKind, Result, StepSchedule};
+use twox_hash::XxHash3_128;
 
-use super::hash::fnv1a;
 use super::{Plan, Planned};
 
 /// The first line.
@@ -171,7 +171,7 @@ fn hash(text: &str) -> String {
 }
 
 fn hash_of(bytes: &[u8]) -> String {
-    format!("{:032x}", fnv1a(bytes))
+    format!("{:032x}", XxHash3_128::oneshot(bytes))
 }
 
 /// Ascending numbers as text, with a range for those one after the other: `0-7 9`.

@@ -2,7 +2,6 @@
 
 mod explanation;
 mod file;
-mod hash;
 mod lock;
 
 use std::path::Path;
@@ -251,13 +250,13 @@ impl Plan {
     /// A lower bound of [`Plan::repeated`]: no plan of the same steps for these bytes in which they first run in the same order takes less for
     /// those that run again.
     pub fn bound(&self) -> f64 {
-        self.chosen.as_ref().map_or(0.0, |chosen| chosen.bound as f64 / chosen.unlimited_time.max(1) as f64)
+        self.chosen.as_ref().map_or(0.0, |chosen| chosen.share(chosen.bound))
     }
 
     /// The time of the steps that run again, as a share of the time without a limit. The engine then joins loops and computes them in blocks
     /// where that fits, so that [`Plan::overhead`] may be less or more.
     pub fn repeated(&self) -> f64 {
-        self.chosen.as_ref().map_or(0.0, |chosen| chosen.repeated() as f64 / chosen.unlimited_time.max(1) as f64)
+        self.chosen.as_ref().map_or(0.0, |chosen| chosen.share(chosen.repeated()))
     }
 
     /// The values that are computed several times, those that take the most time first.
