@@ -29,7 +29,7 @@ fn main() {
     measure("random, 2,500 steps", &[90, 70], Effort::GOOD, &|| Random(7).graph(2_500));
     measure("random, 20,000 steps", &[90, 70], Effort::GOOD, &|| Random(7).graph(20_000));
     // First plans: a move takes milliseconds.
-    measure("chain, 1,000,000 steps", &[50], Effort { evaluations: 1000 }, &|| chain(499_999, None, 4096));
+    measure("chain, 1,000,000 steps", &[50], Effort::of(1000), &|| chain(499_999, None, 4096));
 }
 
 /// Prints the time of the order, and for each budget in percent of the peak the time of the plan, its overhead and the lower bound of that.

@@ -24,7 +24,10 @@ use crate::steps::{Part, Steps};
 const PLANS: usize = 8;
 
 /// The work of a plan that follows another one for almost the same bytes.
-const ADJUST: Effort = Effort { evaluations: 100_000 };
+const ADJUST: Effort = Effort::of(100_000);
+
+/// The work of one plan of a curve, which follows the one for a few more bytes.
+const CURVE: Effort = Effort::of(40_000);
 
 /// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
 const ROOM: usize = 200;
@@ -148,10 +151,10 @@ impl<'a, 'c> Plans<'a, 'c> {
         // A first plan of each form tells which ones to go on with.
         let (forms, mut first) = (self.forms()?, Vec::new());
         for form in &forms {
-            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK);
+            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), self.effort(Effort::QUICK));
             first.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
         }
-        let most = first.iter().map(|(_, repeated)| repeated.time).min().unwrap_or(0) / NEAR.1 * NEAR.0;
+        let most = most_near(first.iter().map(|(_, repeated)| repeated.time));
         first.sort_by_key(|(_, repeated)| repeated.time);
         let mut best: Option<Rc<Repeated>> = None;
         for (form, repeated) in first.into_iter().take(SEARCHED) {
@@ -167,7 +170,8 @@ impl<'a, 'c> Plans<'a, 'c> {
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         let mut least = Vec::new();
         for form in &forms {
-            let repeated = self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?, limit)?;
+            let repeated =
+                self.repeated(form, least_memory(&form.graph, &form.order, self.effort(Effort::QUICK))?, limit)?;
             if repeated.peak <= limit
                 && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
             {
@@ -194,13 +198,13 @@ impl<'a, 'c> Plans<'a, 'c> {
             if is_best {
                 best = Some(last.clone());
             }
-            let anew = || rematerialize(&form.graph, &form.order, next, Effort::GOOD);
+            let anew = || rematerialize(&form.graph, &form.order, next, self.effort(Effort::GOOD));
             let from = |effort| rematerialize_from(&last.plan, &form.graph, &form.order, next, effort);
             let plan = match n {
-                0 => anew().or_else(|_| from(Effort::GOOD)),
+                0 => anew().or_else(|_| from(self.effort(Effort::GOOD))),
                 _ if is_enough => break,
-                _ if best.is_some() => from(ADJUST),
-                _ => from(ADJUST).or_else(|_| anew()),
+                _ if best.is_some() => from(self.effort(ADJUST)),
+                _ => from(self.effort(ADJUST)).or_else(|_| anew()),
             };
             let Some(repeated) = self.found(form, plan, limit)? else { break };
             (last, goal) = (repeated, next);
@@ -213,24 +217,35 @@ impl<'a, 'c> Plans<'a, 'c> {
     /// # Errors
     /// As [`Plans::within`].
     pub(super) fn pareto(&self, points: usize) -> Result<Vec<Rematerialization>> {
-        let (forms, mut found): (_, Vec<Rc<Repeated>>) = (self.forms()?, Vec::new());
+        let forms = self.forms()?;
         let Some(first) = forms.first() else { return Ok(Vec::new()) };
-        for form in &forms {
-            let mut last: Option<Rc<Repeated>> = None;
-            for point in (1..=points).rev() {
-                let limit = first.peak - first.arena + first.arena / points * point;
-                // Each plan goes on from the one for a few more bytes.
+        let mut found: Vec<Rc<Repeated>> = Vec::new();
+        // The forms that are planned further, with their last plans: each plan goes on from the one for a few more bytes.
+        let mut planned: Vec<(&Rc<Form>, Option<Rc<Repeated>>)> = forms.iter().map(|form| (form, None)).collect();
+        for point in (1..=points).rev() {
+            let limit = first.peak - first.arena + first.arena / points * point;
+            let mut next = Vec::new();
+            for (form, last) in planned {
+                let goal = form.goal(limit);
                 let plan = match &last {
-                    Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, form.goal(limit), ADJUST),
-                    None => rematerialize(&form.graph, &form.order, form.goal(limit), Effort::QUICK),
+                    Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, goal, CURVE),
+                    None => rematerialize(&form.graph, &form.order, goal, self.effort(Effort::QUICK)),
                 };
-                let Some(repeated) = self.found(form, plan, limit)? else { break };
-                found.push(repeated.clone());
-                last = Some(repeated);
+                next.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
             }
-            // Plans for fewer and fewer bytes reach what no search reaches at once.
-            if last.is_none() {
-                found.push(self.repeated(form, least_memory(&form.graph, &form.order, Effort::QUICK)?, 0)?);
+            let most = most_near(next.iter().map(|(_, repeated)| repeated.time));
+            found.extend(next.iter().map(|(_, repeated)| repeated.clone()));
+            planned = next
+                .into_iter()
+                .filter(|(_, repeated)| repeated.time <= most)
+                .map(|(form, repeated)| (form, Some(repeated)))
+                .collect();
+        }
+        // Plans for fewer and fewer bytes reach what no search reaches at once.
+        if found.is_empty() {
+            for form in &forms {
+                let least = least_memory(&form.graph, &form.order, self.effort(Effort::QUICK))?;
+                found.push(self.repeated(form, least, 0)?);
             }
         }
         found.retain(|repeated| repeated.peak < self.unlimited.0);
@@ -278,6 +293,11 @@ impl<'a, 'c> Plans<'a, 'c> {
         }
     }
 
+    /// This work by the threads of the program.
+    fn effort(&self, effort: Effort) -> Effort {
+        effort.on_threads(self.subject.threads.count())
+    }
+
     /// The steps of a plan within a limit, if one was found.
     fn found(&self, form: &Rc<Form>, plan: Result<Rematerialized>, limit: usize) -> Result<Option<Rc<Repeated>>> {
         match plan {
@@ -323,4 +343,9 @@ impl Form {
     fn goal(&self, limit: usize) -> usize {
         self.arena.saturating_sub(self.peak.saturating_sub(limit))
     }
+}
+
+/// The most time of a form that is planned further beside others of these times.
+fn most_near(times: impl Iterator<Item = u64>) -> u64 {
+    times.min().unwrap_or(0) / NEAR.1 * NEAR.0
 }

@@ -10,6 +10,7 @@ mod greedy;
 mod moves;
 mod problem;
 mod segments;
+mod side_by_side;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -23,22 +24,45 @@ use crate::ids::StepId;
 use crate::repeat::{Expanded, Judgement, Schedule};
 use anneal::{Found, anneal};
 use problem::Problem;
+use side_by_side::side_by_side;
 use state::{Hold, State};
 
 /// The work that a search may take. It is counted in moves and not in seconds, so that a plan is the same on every machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// How many changes of a schedule are tried. In a program of some hundred steps a million takes about two seconds.
+    /// How many changes of a schedule are tried. In a program of some hundred steps a million takes about two seconds on one thread.
     pub evaluations: usize,
+    /// How many threads search side by side. What they find does not depend on it.
+    pub threads: usize,
 }
 
 impl Effort {
     /// A first plan, in about a fifth of a second for some hundred steps.
-    pub const QUICK: Effort = Effort { evaluations: 60_000 };
+    pub const QUICK: Effort = Effort::of(60_000);
     /// A good plan, in a second or two for some hundred steps.
-    pub const GOOD: Effort = Effort { evaluations: 600_000 };
+    pub const GOOD: Effort = Effort::of(600_000);
     /// A plan near the best, in some ten seconds for some hundred steps.
-    pub const BEST: Effort = Effort { evaluations: 4_000_000 };
+    pub const BEST: Effort = Effort::of(4_000_000);
+
+    /// So many changes of a schedule, by one thread.
+    pub const fn of(evaluations: usize) -> Effort {
+        Effort { evaluations, threads: 1 }
+    }
+
+    /// The same work by so many threads.
+    ///
+    /// ```
+    /// use remat_plan::{Effort, examples::chain, rematerialize};
+    /// let mut graph = chain(12, None, 1024);
+    /// graph.steps.iter_mut().for_each(|step| step.cost = 1000);
+    /// let order: Vec<_> = graph.steps.indices().collect();
+    /// let plan = |effort| rematerialize(&graph, &order, 5 * 1024, effort);
+    /// assert_eq!(plan(Effort::QUICK.on_threads(4))?, plan(Effort::QUICK)?);
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    pub const fn on_threads(self, threads: usize) -> Effort {
+        Effort { threads, ..self }
+    }
 }
 
 /// A schedule within a limit.
@@ -101,7 +125,7 @@ const ATTEMPTS: usize = 8;
 /// alone needs more than the limit, in which case nothing is searched. If the order is not one of
 /// all steps of the graph, or cannot run.
 pub fn rematerialize(graph: &Graph, order: &[StepId], limit: usize, effort: Effort) -> Result<Rematerialized> {
-    within(graph, order, limit, |problem, limit| search(problem, limit, effort.evaluations))
+    within(graph, order, limit, |problem, limit| search(problem, limit, effort))
 }
 
 /// As [`rematerialize`], from another plan of the same graph and order on, for a limit near that of this plan. One search suffices then,
@@ -265,25 +289,32 @@ pub fn pareto_front<T>(mut plans: Vec<T>, of: impl Fn(&T) -> (usize, u64)) -> Ve
     front
 }
 
+/// Where a search starts.
+enum Start {
+    From(Vec<Hold>),
+    /// From what [`approach`] finds.
+    Approach,
+}
+
 /// The best of several searches: from the plans that are found at once, from everything kept, and from the best of these.
-fn search(problem: &Problem, limit: i64, evaluations: usize) -> Option<Found> {
+fn search(problem: &Problem, limit: i64, Effort { evaluations, threads }: Effort) -> Option<Found> {
     let searches = (evaluations / EVALUATIONS_OF_SEARCH).clamp(5, 16);
     let each = evaluations / searches;
-    let better = |best: Option<Found>, found: Option<Found>| match (best, found) {
-        (Some(best), Some(found)) => Some(if found.time < best.time { found } else { best }),
-        (best, found) => best.or(found),
-    };
     let seeds = segments::segments(problem, limit).into_iter().chain([greedy::greedy(problem, limit)]);
-    let seeds = seeds.chain(approach(problem, limit, each));
-    let first = seeds
-        .zip(1..searches as u64)
-        .map(|(start, seed)| anneal(problem, limit, each, start, WARM, seed))
-        .fold(None, better);
-    let others = (3..searches as u64).map(|seed| anneal(problem, limit, each, problem.keep_all(), HOT, seed));
-    let best = others.fold(first, better);
+    let seeds = seeds.map(Start::From).chain([Start::Approach]);
+    let warm = seeds.zip(1..searches as u64).map(|(start, seed)| (start, WARM, seed));
+    let hot = (3..searches as u64).map(|seed| (Start::From(problem.keep_all()), HOT, seed));
+    let found = side_by_side(threads, warm.chain(hot).collect(), |(start, temperature, seed)| {
+        let start = match start {
+            Start::From(holds) => holds,
+            Start::Approach => approach(problem, limit, each)?,
+        };
+        anneal(problem, limit, each, start, temperature, seed)
+    });
+    let best = found.into_iter().flatten().min_by_key(|found| found.time);
     let start = best.as_ref().map_or_else(|| problem.keep_all(), |found| found.holds.clone());
     let last = anneal(problem, limit, each, start, WARM, 0);
-    better(best, last)
+    best.into_iter().chain(last).min_by_key(|found| found.time)
 }
 
 /// Decisions for a limit that is far away: those for more bytes, from which those for fewer follow, and so on. `None` if the limit is near.

@@ -44,6 +44,17 @@ pub(crate) struct Stage {
     faults: u32,
 }
 
+impl Stage {
+    /// A stage without runs, with the memory of this one.
+    fn clear(&mut self) {
+        let Stage { runs, starts, looks, cost, faults } = self;
+        runs.clear();
+        starts.clear();
+        looks.clear();
+        (*cost, *faults) = (0, 0);
+    }
+}
+
 /// One part of a change, with what was there before.
 enum Undo {
     Hold(u32, Hold),
@@ -69,6 +80,8 @@ pub(crate) struct State<'p> {
     /// The runs that were considered so far, to which the time of a search is proportional.
     pub(crate) work: usize,
     journal: Vec<Undo>,
+    /// Stages of the past, whose memory the next ones take.
+    spare: Vec<Stage>,
     /// Stages whose memory is not computed yet.
     stale: Vec<u32>,
     /// The gaps in which a value does not do as with each step run once, and the place of each gap among them.
@@ -106,6 +119,7 @@ impl<'p> State<'p> {
             faults: 0,
             work: 0,
             journal: Vec::new(),
+            spare: Vec::new(),
             stale: Vec::new(),
             changed: Vec::new(),
             place: vec![NEVER; problem.gaps.len()],
@@ -146,7 +160,11 @@ impl<'p> State<'p> {
 
     /// Forgets how to undo what was changed.
     pub(crate) fn commit(&mut self) {
-        self.journal.clear();
+        while let Some(undo) = self.journal.pop() {
+            if let Undo::Stage(_, stage, _) = undo {
+                self.spare.push(stage);
+            }
+        }
     }
 
     /// The gaps in which a value is dropped, and those behind its last reader in which it stays.
@@ -187,7 +205,8 @@ impl<'p> State<'p> {
                     self.move_start(gap, start);
                 }
                 Undo::Stage(t, stage, extra) => {
-                    self.replace(t, stage, extra);
+                    let (undone, _) = self.replace(t, stage, extra);
+                    self.spare.push(undone);
                 }
             }
         }
@@ -264,7 +283,8 @@ impl<'p> State<'p> {
     /// The runs of a stage.
     fn runs(&mut self, t: u32) -> Stage {
         let problem = self.problem;
-        let mut stage = Stage::default();
+        let mut stage = self.spare.pop().unwrap_or_default();
+        stage.clear();
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.stamp += 1;
         let stamp = scratch.stamp;
@@ -301,7 +321,7 @@ impl<'p> State<'p> {
         let problem = self.problem;
         self.scratch.stamp += 1;
         let stamp = self.scratch.stamp;
-        let mut starts = Vec::new();
+        let mut starts = std::mem::take(&mut stage.starts);
         for &number in &stage.runs {
             let step = &problem.steps[number as usize];
             for &value in step.reads.iter().chain(&step.writes) {

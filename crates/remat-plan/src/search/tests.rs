@@ -144,7 +144,7 @@ fn small_graphs_are_planned_nearly_as_well_as_by_trying_all_schedules() {
         let peak = peak(&graph, &order);
         for share in [95, 85, 75] {
             let limit = peak * share / 100;
-            let plan = rematerialize(&graph, &order, limit, Effort { evaluations: 6_000 });
+            let plan = rematerialize(&graph, &order, limit, Effort::of(6_000));
             match (plan, least_time(&graph, limit)) {
                 (Ok(plan), Some(least)) => {
                     assert!(plan.judged.peak <= limit && plan.judged.time >= least && plan.bound <= least, "{plan:?}");
@@ -192,7 +192,7 @@ fn no_plan_takes_less_time_than_the_lower_bound() {
         let order = schedule(&graph);
         let peak = peak(&graph, &order);
         for percent in [100, 95, 80, 60] {
-            let Ok(plan) = rematerialize(&graph, &order, peak * percent / 100, Effort { evaluations: 500 }) else {
+            let Ok(plan) = rematerialize(&graph, &order, peak * percent / 100, Effort::of(500)) else {
                 continue;
             };
             assert!(plan.judged.time >= plan.bound, "{percent} %: {plan:?} of {graph:?}");
@@ -214,7 +214,7 @@ fn plans_are_the_same_again_and_never_above_their_limits() {
         let peak = peak(&graph, &order);
         for percent in [90, 70, 50, 40] {
             let limit = peak * percent / 100;
-            let plan = |evaluations| rematerialize(&graph, &order, limit, Effort { evaluations }).unwrap();
+            let plan = |evaluations| rematerialize(&graph, &order, limit, Effort::of(evaluations)).unwrap();
             let quick = plan(4_000);
             assert_eq!(quick, plan(4_000));
             let expanded = Expanded::new(&graph, &quick.schedule).unwrap();
@@ -236,7 +236,7 @@ fn costs_and_sizes_that_no_machine_has_do_not_overflow() {
     graph.steps.iter_mut().for_each(|step| step.cost = u64::MAX / 2);
     let order: Vec<StepId> = graph.steps.indices().collect();
     let limit = peak(&graph, &order) / 2;
-    let plan = rematerialize(&graph, &order, limit, Effort { evaluations: 2000 }).unwrap();
+    let plan = rematerialize(&graph, &order, limit, Effort::of(2000)).unwrap();
     assert_eq!((plan.judged.time, plan.bound, plan.once), (u64::MAX, u64::MAX, u64::MAX));
     assert!(plan.judged.peak <= limit && plan.schedule.runs.len() > order.len());
 }
@@ -261,17 +261,14 @@ fn a_limit_below_the_needs_of_a_step_is_an_error_at_once() {
     // It reads two values of 1 KiB, and writes into the memory of one.
     let needs = 2 * 1024 + 10_048;
     let order: Vec<StepId> = graph.steps.indices().collect();
-    let error = |limit| rematerialize(&graph, &order, limit, Effort { evaluations: usize::MAX }).unwrap_err();
+    let error = |limit| rematerialize(&graph, &order, limit, Effort::of(usize::MAX)).unwrap_err();
     let peak = peak(&graph, &order);
     let expected = format!(
         "plan: no schedule needs at most {} bytes at a time: step150 alone needs {needs}; without running steps again the program needs {peak}",
         needs - 1
     );
     assert_eq!((error(needs - 1).to_string(), error(0).kind()), (expected, ErrorKind::Memory));
-    assert!(
-        rematerialize(&graph, &order, needs, Effort { evaluations: 100 })
-            .is_err_and(|e| e.to_string().contains("was found"))
-    );
+    assert!(rematerialize(&graph, &order, needs, Effort::of(100)).is_err_and(|e| e.to_string().contains("was found")));
 }
 
 #[test]
@@ -317,7 +314,7 @@ fn the_least_memory_of_tiny_programs_is_found() {
         let mut graph = plain(&mut random, 1 + steps % 5);
         graph.buffers.iter_mut().for_each(|buffer| buffer.bytes = 4);
         let order: Vec<StepId> = graph.steps.indices().collect();
-        let least = least_memory(&graph, &order, Effort { evaluations: 100 }).unwrap();
+        let least = least_memory(&graph, &order, Effort::of(100)).unwrap();
         assert!((64..=5 * 64).contains(&least.judged.peak), "{least:?}");
     }
     // Two scalars, of which the second lies in the memory of the first.
@@ -335,17 +332,17 @@ fn a_curve_never_takes_more_time_for_more_bytes_and_begins_at_the_least() {
     let mut graph = chain(30, None, 4096);
     graph.steps.iter_mut().enumerate().for_each(|(i, step)| step.cost = 100 + 37 * (i as u64 % 11));
     let order: Vec<StepId> = graph.steps.indices().collect();
-    let curve = pareto(&graph, &order, 9, Effort { evaluations: 4_000 }).unwrap();
+    let curve = pareto(&graph, &order, 9, Effort::of(4_000)).unwrap();
     assert_eq!(curve.last().map(|plan| plan.judged.peak), Some(peak(&graph, &order)));
     assert!(curve.len() > 5, "{}", curve.len());
     for pair in curve.windows(2) {
         assert!(pair[0].judged.peak < pair[1].judged.peak && pair[0].judged.time > pair[1].judged.time);
     }
-    let least = least_memory(&graph, &order, Effort { evaluations: 4_000 }).unwrap();
+    let least = least_memory(&graph, &order, Effort::of(4_000)).unwrap();
     assert_eq!(curve[0].judged.peak, least.judged.peak);
     // With one value kept of every six, a chain of thirty needs about eleven at a time; twenty would be far from that.
     assert!(least.judged.peak <= 16 * 4096, "{}", least.judged.peak);
-    assert!(rematerialize(&graph, &order, least.judged.peak / 2, Effort { evaluations: 4_000 }).is_err());
+    assert!(rematerialize(&graph, &order, least.judged.peak / 2, Effort::of(4_000)).is_err());
 }
 
 #[test]
@@ -353,7 +350,7 @@ fn a_plan_goes_on_from_another_and_is_replayed() {
     let mut graph = chain(24, None, 1024);
     graph.steps.iter_mut().enumerate().for_each(|(i, step)| step.cost = 1000 + i as u64);
     let order: Vec<StepId> = graph.steps.indices().collect();
-    let few = Effort { evaluations: 5_000 };
+    let few = Effort::of(5_000);
     let mut plan = rematerialize(&graph, &order, usize::MAX, few).unwrap();
     for kib in (7..24).rev() {
         let next = rematerialize_from(&plan, &graph, &order, kib * 1024, few).unwrap_or_else(|e| panic!("{kib}: {e}"));
