@@ -36,6 +36,8 @@ pub enum ErrorKind {
     Check,
     /// A program that needs more memory than it may have, or than there is.
     Memory,
+    /// A value that was asked not to occur: NaN, an index out of range.
+    Value,
     /// A file or stream that cannot be read or written.
     Io,
     /// Processes that do not find each other, or a process that ended while others need it.

@@ -226,6 +226,8 @@ pub struct Builder {
     jaxpr: Jaxpr,
     /// The location that equations are given.
     pub loc: Loc,
+    /// Whether equations that are added are those of a derivative ([`Loc::is_derivative`]), also copies of others.
+    pub is_derivative: bool,
 }
 
 impl Builder {
@@ -292,6 +294,7 @@ impl Builder {
     /// Adds an equation whose output avals are known, such as a copy of an equation of another program. They are not checked.
     pub fn push(&mut self, op: Op, ins: &[Atom], out_avals: impl IntoIterator<Item = Aval>, loc: Loc) -> Vars {
         let outs: Vars = out_avals.into_iter().map(|a| self.jaxpr.avals.push(a)).collect();
+        let loc = Loc { is_derivative: loc.is_derivative || self.is_derivative, ..loc };
         self.jaxpr.eqns.push(Eqn { outs: outs.clone(), op, ins: ins.iter().copied().collect(), loc });
         outs
     }

@@ -66,11 +66,14 @@ pub struct Loc {
     /// Distinguishes equations of one line, for reports: an equation and its copies in other programs have the same number. 0 if equations
     /// are not numbered.
     pub discriminator: u32,
+    /// Whether a derivative rule or transposition made the equation of the one that was written here. What a backward pass computes again is
+    /// not meant.
+    pub is_derivative: bool,
 }
 
 impl Loc {
     /// No location.
-    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT, discriminator: 0 };
+    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT, discriminator: 0, is_derivative: false };
 
     /// The caller's line, outside of any scope.
     #[track_caller]

@@ -51,17 +51,19 @@
 //!
 //! 1. `rules`: the calculus of first-order operations
 //! 2. [`transform`]: jaxpr to jaxpr
-//! 3. `trace`: tensors, open traces, trees
-//! 4. `tensor`: the methods of tensors
-//! 5. `api`: the transformations of closures
-//! 6. `loops`: loops that keep a bounded number of states for reverse mode
-//! 7. [`report`]: reports of residuals, decisions of policies and memory
-//! 8. [`random`], [`optim`], [`cluster`], `testing`: built on all of these
-//! 9. [`nn`], [`memory`]: the layers of models; the memory of a training step
+//! 3. `checks`: checks of values while programs run
+//! 4. `trace`: tensors, open traces, trees
+//! 5. `tensor`: the methods of tensors
+//! 6. `api`: the transformations of closures
+//! 7. `loops`: loops that keep a bounded number of states for reverse mode
+//! 8. [`report`]: reports of residuals, decisions of policies and memory
+//! 9. [`random`], [`optim`], [`cluster`], `testing`: built on all of these
+//! 10. [`nn`], [`memory`]: the layers of models; the memory of a training step
 
 extern crate self as remat;
 
 mod api;
+mod checks;
 pub mod cluster;
 mod loops;
 pub mod memory;
@@ -82,6 +84,7 @@ pub use api::{
     scan_with, shard_map, shard_map_with, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with,
     while_loop,
 };
+pub use checks::Checks;
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;
 /// Programs: traced functions, their operations, values and dtypes, and the traits of an engine.

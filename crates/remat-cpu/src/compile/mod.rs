@@ -29,7 +29,7 @@ use candidate::{Candidate, Subject};
 use improve::{Allowed, Decided};
 use kernels::Controls;
 pub(crate) use limit::{Donated, Limit};
-use plans::Plans;
+use plans::{Made, Plans};
 
 /// The caller of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,10 +72,14 @@ impl<'a> Subject<'a> {
         let Some(limit) = limit else { return Ok(Chosen { candidate, rematerialization: None, decided }) };
         let plans = Plans::new(*self, &limit.caller, &candidate);
         let scheduled = limit.schedule.as_ref().map(|schedule| plans.scheduled(schedule, limit.bytes)).transpose()?;
-        let repeated = scheduled.flatten().map_or_else(|| plans.within(limit.bytes), |repeated| Ok(Some(repeated)))?;
-        let Some(repeated) = repeated else { return Ok(Chosen { candidate, rematerialization: None, decided }) };
+        let made = match scheduled.flatten() {
+            Some(made) => Some(made),
+            None => plans.within(limit.bytes)?.map(|repeated| plans.made_again(&repeated)).transpose()?,
+        };
+        let Some(Made { repeated, candidate, decided }) = made else {
+            return Ok(Chosen { candidate, rematerialization: None, decided });
+        };
         let rematerialization = Some(Arc::new(plans.rematerialization(&repeated)));
-        let (candidate, decided) = plans.candidate(&repeated)?;
         Ok(Chosen { candidate, rematerialization, decided })
     }
 }

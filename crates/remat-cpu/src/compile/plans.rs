@@ -23,6 +23,10 @@ use crate::steps::{Part, Steps};
 /// How many plans are made for one limit, at most.
 const PLANS: usize = 8;
 
+/// The work of the plans from which the fastest is chosen, and of the last search, which goes on from it.
+const SEARCH: Effort = Effort::of(150_000);
+const POLISH: Effort = Effort::of(300_000);
+
 /// The work of a plan that follows another one for almost the same bytes.
 const ADJUST: Effort = Effort::of(100_000);
 
@@ -76,6 +80,13 @@ pub(super) struct Repeated {
     peak: usize,
     /// The time of a run, in picoseconds by the cost model.
     time: u64,
+}
+
+/// Steps in which some run again, with their kernels and the moves that were made and refused.
+pub(super) struct Made<'a> {
+    pub(super) repeated: Rc<Repeated>,
+    pub(super) candidate: Candidate<'a>,
+    pub(super) decided: Vec<Decided>,
 }
 
 impl<'a, 'c> Plans<'a, 'c> {
@@ -164,8 +175,11 @@ impl<'a, 'c> Plans<'a, 'c> {
             let found = self.fastest(form, limit, repeated)?;
             best = best.into_iter().chain(found).min_by_key(|repeated| repeated.time);
         }
-        if best.is_some() {
-            return Ok(best);
+        if let Some(best) = best {
+            let Repeated { form, plan, .. } = &*best;
+            let polished = rematerialize_from(plan, &form.graph, &form.order, plan.judged.peak, POLISH);
+            let polished = self.found(form, polished, limit)?.filter(|polished| polished.peak <= limit);
+            return Ok(polished.into_iter().chain([best]).min_by_key(|repeated| repeated.time));
         }
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         let mut least = Vec::new();
@@ -198,10 +212,10 @@ impl<'a, 'c> Plans<'a, 'c> {
             if is_best {
                 best = Some(last.clone());
             }
-            let anew = || rematerialize(&form.graph, &form.order, next, self.effort(Effort::GOOD));
+            let anew = || rematerialize(&form.graph, &form.order, next, self.effort(SEARCH));
             let from = |effort| rematerialize_from(&last.plan, &form.graph, &form.order, next, effort);
             let plan = match n {
-                0 => anew().or_else(|_| from(self.effort(Effort::GOOD))),
+                0 => anew().or_else(|_| from(self.effort(SEARCH))),
                 _ if is_enough => break,
                 _ if best.is_some() => from(self.effort(ADJUST)),
                 _ => from(self.effort(ADJUST)).or_else(|_| anew()),
@@ -258,12 +272,12 @@ impl<'a, 'c> Plans<'a, 'c> {
     ///
     /// # Errors
     /// If a plan is wrong, which is a defect.
-    pub(super) fn scheduled(&self, schedule: &StepSchedule, limit: usize) -> Result<Option<Rc<Repeated>>> {
+    pub(super) fn scheduled(&self, schedule: &StepSchedule, limit: usize) -> Result<Option<Made<'a>>> {
         let Some(form) = self.form(schedule.form)? else { return Ok(None) };
         let runs: Vec<StepId> = schedule.runs.iter().map(|&run| StepId::new(run as usize)).collect();
         let Ok(plan) = replayed(&form.graph, &form.order, Schedule { runs }) else { return Ok(None) };
-        let repeated = self.repeated(&form, plan, schedule.limit)?;
-        Ok(Some(repeated).filter(|repeated| repeated.peak <= limit))
+        let made = self.made(&form, plan, schedule.limit)?;
+        Ok(Some(made).filter(|made| made.repeated.peak <= limit))
     }
 
     /// What was decided for steps of this program.
@@ -309,25 +323,25 @@ impl<'a, 'c> Plans<'a, 'c> {
 
     /// The steps of a plan within a limit.
     fn repeated(&self, form: &Rc<Form>, plan: Rematerialized, limit: usize) -> Result<Rc<Repeated>> {
-        let first = self.first(form, &plan)?;
-        let planned_peak = self.caller.peak(&first.programs);
-        let allowed = Allowed::Within(self.caller, limit);
-        let Candidate { programs, time, .. } = self.subject.improved(first, allowed, &mut Vec::new())?;
-        let peak = self.caller.peak(&programs);
-        Ok(Rc::new(Repeated { plan, form: form.clone(), limit, planned_peak, peak, time }))
+        Ok(self.made(form, plan, limit)?.repeated)
     }
 
-    /// The candidate of these steps, and the moves that were made and refused.
+    /// The candidate of steps that were found.
     ///
     /// # Errors
     /// If an operation cannot be run.
-    pub(super) fn candidate(
-        &self,
-        Repeated { plan, form, limit, .. }: &Repeated,
-    ) -> Result<(Candidate<'a>, Vec<Decided>)> {
-        let mut decided = Vec::new();
-        let (first, allowed) = (self.first(form, plan)?, Allowed::Within(self.caller, *limit));
-        Ok((self.subject.improved(first, allowed, &mut decided)?, decided))
+    pub(super) fn made_again(&self, Repeated { plan, form, limit, .. }: &Repeated) -> Result<Made<'a>> {
+        self.made(form, plan.clone(), *limit)
+    }
+
+    /// The candidate of a plan within a limit.
+    fn made(&self, form: &Rc<Form>, plan: Rematerialized, limit: usize) -> Result<Made<'a>> {
+        let (first, mut decided) = (self.first(form, &plan)?, Vec::new());
+        let planned_peak = self.caller.peak(&first.programs);
+        let candidate = self.subject.improved(first, Allowed::Within(self.caller, limit), &mut decided)?;
+        let (peak, time) = (self.caller.peak(&candidate.programs), candidate.time);
+        let repeated = Rc::new(Repeated { plan, form: form.clone(), limit, planned_peak, peak, time });
+        Ok(Made { repeated, candidate, decided })
     }
 
     /// The candidate of a plan before any moves.

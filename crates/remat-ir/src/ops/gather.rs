@@ -10,7 +10,7 @@
 use super::geometry::{alike, distinct_axes, increasing_axes, one_per_dimension, operands, sized, without_axes};
 use super::kinds::kinds;
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Class, Error, ErrorKind, Literal, Result, Shape};
+use crate::{Aval, Class, DType, Error, ErrorKind, Literal, Result, Shape};
 
 /// What happens to an index vector whose slice does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,6 +27,17 @@ impl IndexMode {
         match self {
             IndexMode::Clip => "clip",
             IndexMode::FillOrDrop => "fill_or_drop",
+        }
+    }
+
+    /// What methods of arrays give for an index out of range, as JAX does: NaN, the smallest value of signed integers, the largest of unsigned
+    /// ones, and `true`.
+    pub fn fill_value(dtype: DType) -> Literal {
+        match dtype {
+            DType::Bool => Literal::from_bool(true),
+            d if d.is_float() => Literal::from_f64(d, f64::NAN),
+            d if d.is_signed() => Literal::from_i128(d, -(1i128 << (d.bits() - 1))),
+            d => Literal::from_i128(d, -1),
         }
     }
 

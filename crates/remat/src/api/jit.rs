@@ -14,6 +14,7 @@ use super::limit::{OverLimit, memory_limit};
 use super::plan::Plan;
 use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
+use crate::checks::Checks;
 use crate::trace::{
     Binding, Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bindings,
     current_loc, is_selecting, leaf_paths, leaves_like, operands, rebuild, region_policy, short_type_name, structure,
@@ -60,6 +61,9 @@ pub struct JitOptions {
     /// The [`Plan`] that the function's program runs as, if it is the program that was planned. The bytes of the plan are the limit if there
     /// is no other. [`Plan::options`] sets this.
     pub plan: Option<Plan>,
+    /// The checks of runs, for NaN and for indices out of range. `None` uses the environment variables `REMAT_DEBUG_NANS` and `REMAT_CHECKED`,
+    /// as [`Checks`] describes.
+    pub checks: Option<Checks>,
     /// How the leaves of the argument are cut over a mesh. With `None`, each of several devices gets the whole argument. On one device this
     /// has no effect.
     ///
@@ -153,6 +157,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
             memory_limit: options.memory_limit,
             over_limit: options.over_limit,
             plan: options.plan.clone(),
+            checks: options.checks,
         },
         in_shardings: options.in_shardings.clone(),
         out_shardings: options.out_shardings.clone(),

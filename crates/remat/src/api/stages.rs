@@ -14,9 +14,10 @@ use remat_xla::{AheadOptions, Attention, ChipMemory, Options, Platform};
 use super::jit::JitOptions;
 use super::limit::{OverLimit, memory_limit};
 use super::plan::Plan;
+use crate::checks::{Checked, Checks};
 use crate::trace::{
-    Device, Program, Repr, Tensor, Tracer, current_loc, default_device, expect_avals, into_values, operands, tensors,
-    two_devices,
+    Device, Program, Repr, Tensor, Tracer, compute, current_loc, default_device, expect_avals, into_values, operands,
+    tensors, two_devices,
 };
 use crate::transform::on_one_device;
 
@@ -29,6 +30,8 @@ pub(super) struct Target {
     pub(super) over_limit: OverLimit,
     /// The plan whose steps its program runs.
     pub(super) plan: Option<Plan>,
+    /// The checks of its runs; `None` for those of the environment.
+    pub(super) checks: Option<Checks>,
 }
 
 impl Target {
@@ -280,12 +283,14 @@ impl Lowered {
         };
         let captured = self.captured.iter().enumerate().map(place).collect::<Result<Vec<Tensor>>>();
         let captured = captured.map_err(|error| error.at(loc))?;
+        let checks = self.target.checks.map_or_else(Checks::of_environment, Ok).map_err(|error| error.at(loc))?;
+        let checked = checks.with(compute).map(|checked| (jaxpr, checked));
         let (device, jaxpr, paths) = (device.clone(), self.jaxpr.clone(), self.paths.clone());
         let CompileOptions { mut donated, memory_limit, .. } = options;
         if memory_limit.is_none() {
             donated.clear();
         }
-        let compiled = Compiled { device, jaxpr, executable, captured, paths, avals, donated, limit };
+        let compiled = Compiled { device, jaxpr, executable, captured, paths, avals, donated, limit, checked };
         match limit {
             // The memory of a call depends on the donated arguments; this is the least.
             Some(limit) if compiled.memory().donated_peak > limit => {
@@ -324,6 +329,8 @@ pub struct Compiled {
     donated: Vec<bool>,
     /// The most bytes that a run may need.
     limit: Option<usize>,
+    /// The program as the checks of its runs compute it, and these; `None` if there are none.
+    checked: Option<(Arc<Jaxpr>, Checked)>,
 }
 
 impl Compiled {
@@ -447,6 +454,23 @@ impl Compiled {
                 return Err(self.memory_report().over_limit(needed, limit));
             }
         }
-        Ok(tensors(self.executable.execute(values)?, loc))
+        match &self.checked {
+            None => Ok(tensors(self.executable.execute(values)?, loc)),
+            Some((jaxpr, checked)) => {
+                let place = |(number, value)| self.executable.place(number, value);
+                let values = values.into_iter().enumerate().map(place).collect::<Result<Vec<Value>>>()?;
+                let outs = checked.run(operation, jaxpr, values, |number| self.argument(number))?;
+                Ok(tensors(outs, loc))
+            }
+        }
+    }
+
+    /// An argument of the program in words.
+    fn argument(&self, number: usize) -> String {
+        let Some(leaf) = number.checked_sub(self.captured.len()) else { return format!("captured constant {number}") };
+        match self.paths.get(leaf).filter(|path| !path.is_empty()) {
+            Some(path) => format!("argument {path}"),
+            None => format!("argument {leaf}"),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use remat_ir::{
     BroadcastInDim, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Error, ErrorKind, Gather, IndexMode, Iota,
-    Literal, Result, Rev, Shape,
+    Result, Rev, Shape,
 };
 
 use super::argument::{Argument, Dims, Int, Operand, axis};
@@ -340,7 +340,7 @@ fn gather(
         start_indices_batching_dims: Shape::new(),
         slice_sizes,
         mode,
-        fill_value: fill_value(aval.dtype),
+        fill_value: IndexMode::fill_value(aval.dtype),
     };
     Ok(bind1(op, &[tensor, &join(&components)]))
 }
@@ -385,7 +385,7 @@ fn take_along_axis(tensor: &Tensor, indices: &Tensor, axis: i64) -> Result<Tenso
         start_indices_batching_dims: batch,
         slice_sizes,
         mode: IndexMode::FillOrDrop,
-        fill_value: fill_value(aval.dtype),
+        fill_value: IndexMode::fill_value(aval.dtype),
     };
     Ok(bind1(op, &[&tensor, &index]))
 }
@@ -459,16 +459,6 @@ pub(crate) fn join(components: &[Tensor]) -> Tensor {
         return deferred(|| Ok(bind1(Concatenate { axis: components[0].rank()? - 1 }, &operands)));
     };
     one.clone()
-}
-
-/// The result of a read out of range, as in JAX.
-fn fill_value(dtype: DType) -> Literal {
-    match dtype {
-        DType::Bool => Literal::from_bool(true),
-        d if d.is_float() => Literal::from_f64(d, f64::NAN),
-        d if d.is_signed() => Literal::from_i128(d, -(1i128 << (d.bits() - 1))),
-        d => Literal::from_i128(d, -1),
-    }
 }
 
 /// Integer scalars of one dtype: that of the tensors among them.

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use remat_ir::{Array, Aval, Builder, Error, Executable, Jaxpr, Op, Result, Value};
 use remat_opt::lru::Lru;
 
+use crate::checks::Checks;
 use crate::transform::{needs_one_device, on_one_device};
 
 use super::device::{Device, default_device, device_of};
@@ -14,8 +15,16 @@ type CompiledOps = Lru<(String, Op, Vec<Aval>), Arc<dyn Executable>>;
 
 static COMPILED: LazyLock<Mutex<CompiledOps>> = LazyLock::new(Mutex::default);
 
-/// Applies an operation.
+/// Applies an operation, with the checks that the environment asks for.
 pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
+    match Checks::of_environment()?.with(compute) {
+        Some(checked) => checked.apply(op, operands),
+        None => compute(op, operands),
+    }
+}
+
+/// Applies an operation without checks.
+pub(crate) fn compute(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
     let Some(device) = other_than_native(op.name(), &operands)? else {
         if !needs_one_device(op) {
             return Ok(values(remat_cpu::apply(op, hosts(operands)?)?));
@@ -49,6 +58,9 @@ fn one_equation(op: &Op, operands: impl Iterator<Item = Aval>) -> Result<Jaxpr> 
 
 /// Runs a program once. Its errors start with `operation`.
 pub(super) fn run(operation: &'static str, jaxpr: &Jaxpr, args: Vec<Value>) -> Result<Vec<Value>> {
+    if let Some(checked) = Checks::of_environment()?.with(compute) {
+        return checked.run(operation, jaxpr, args, |number| format!("argument {number}"));
+    }
     match other_than_native(operation, &args)? {
         None => Ok(values(remat_cpu::run(operation, &*on_one_device(jaxpr)?, hosts(args)?)?)),
         Some(device) => {

@@ -32,6 +32,7 @@ pub(crate) use bind::{
 };
 pub use device::Device;
 pub(crate) use device::{default_device, two_devices};
+pub(crate) use eager::compute;
 pub(crate) use endless::{failed, untraced};
 pub(crate) use names::Names;
 pub use nodes::map_nodes;

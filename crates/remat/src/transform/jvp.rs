@@ -68,7 +68,10 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
                 let outs: Vec<Atom> = b.push(op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();
                 let out_tangents = match op {
                     Op::Prim(op) if is_linearized => {
-                        rules_of(op).write_jvp(&mut b, &ins, &outs, &in_tangents).map_err(|e| e.at(eqn.loc))?
+                        b.is_derivative = true;
+                        let tangents = rules_of(op).write_jvp(&mut b, &ins, &outs, &in_tangents);
+                        b.is_derivative = false;
+                        tangents.map_err(|e| e.at(eqn.loc))?
                     }
                     _ => vec![None; outs.len()],
                 };

@@ -92,6 +92,7 @@ fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> 
             linear_eqns.push(eqn);
         }
     }
+    b.is_derivative = true;
     for eqn in linear_eqns.into_iter().rev() {
         let out_cts: Vec<Option<Atom>> = eqn.outs.iter().map(|&v| cts[v]).collect();
         if out_cts.iter().all(Option::is_none) {
@@ -120,5 +121,6 @@ fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> 
             }
         }
     }
+    b.is_derivative = false;
     Ok(())
 }
