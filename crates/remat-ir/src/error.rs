@@ -30,8 +30,10 @@ pub enum ErrorKind {
     Differentiation,
     /// Trees whose structures differ.
     Structure,
-    /// Text that is not a program.
+    /// Text or bytes that are not a program.
     Parse,
+    /// A well-formed program of another language with an operation or a type that has no counterpart here.
+    Unsupported,
     /// A program that breaks a rule.
     Check,
     /// A program that needs more memory than it may have, or than there is.

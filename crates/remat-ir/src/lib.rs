@@ -39,7 +39,7 @@ pub use eval::{Reference, cut_shard, eval, eval_op, join_shards, threefry_block}
 pub use half::{bf16, f16};
 pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};
 pub use literal::Literal;
-pub use loc::{Loc, Scope};
+pub use loc::{ImportedSite, Loc, Scope, Site};
 pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, PeakOperation, parse_bytes, readable_bytes};
 pub use mesh::{Cut, Mesh, PartitionSpec, Sharding, unknown_axis};
 pub use moves::{Move, Moves};

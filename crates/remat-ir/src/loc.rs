@@ -3,7 +3,7 @@
 //! An equation made by a rule inherits the location of the equation that it came from, so that reports of residuals show the user's line
 //! and never the rule's file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, RwLock};
@@ -56,11 +56,91 @@ impl Scope {
     }
 }
 
+/// A file, line and column: of a call in this program, or of a program in another language that was imported. Sites are interned, so that
+/// one takes no more than two words and two that are equal have one address; those of imported programs are never freed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Site {
+    /// A line of Rust.
+    Rust(&'static Location<'static>),
+    /// A line of the program that was imported.
+    Imported(&'static ImportedSite),
+}
+
+/// A place in the source of an imported program.
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ImportedSite {
+    file: Box<str>,
+    line: u32,
+    column: u32,
+}
+
+static IMPORTED: LazyLock<RwLock<HashSet<&'static ImportedSite>>> = LazyLock::new(RwLock::default);
+
+impl Site {
+    /// The site of an imported program.
+    ///
+    /// ```
+    /// use remat_ir::Site;
+    /// let site = Site::imported("train.py", 31, 4);
+    /// assert_eq!(site.to_string(), "train.py:31:4");
+    /// assert_eq!(site, Site::imported("train.py", 31, 4));
+    /// ```
+    pub fn imported(file: &str, line: u32, column: u32) -> Site {
+        let site = ImportedSite { file: file.into(), line, column };
+        if let Some(known) = IMPORTED.read().unwrap_or_else(|e| e.into_inner()).get(&site) {
+            return Site::Imported(known);
+        }
+        let mut sites = IMPORTED.write().unwrap_or_else(|e| e.into_inner());
+        if let Some(known) = sites.get(&site) {
+            return Site::Imported(known);
+        }
+        let site: &'static ImportedSite = Box::leak(Box::new(site));
+        sites.insert(site);
+        Site::Imported(site)
+    }
+
+    /// The path of the file.
+    pub fn file(self) -> &'static str {
+        match self {
+            Site::Rust(location) => location.file(),
+            Site::Imported(site) => &site.file,
+        }
+    }
+
+    /// The line, from 1.
+    pub fn line(self) -> u32 {
+        match self {
+            Site::Rust(location) => location.line(),
+            Site::Imported(site) => site.line,
+        }
+    }
+
+    /// The column, from 1 in Rust.
+    pub fn column(self) -> u32 {
+        match self {
+            Site::Rust(location) => location.column(),
+            Site::Imported(site) => site.column,
+        }
+    }
+}
+
+impl From<&'static Location<'static>> for Site {
+    fn from(location: &'static Location<'static>) -> Site {
+        Site::Rust(location)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file(), self.line(), self.column())
+    }
+}
+
 /// Where the user wrote an operation. Programs that were parsed from text have no site.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loc {
     /// File, line and column of the call.
-    pub site: Option<&'static Location<'static>>,
+    pub site: Option<Site>,
     /// The named scope around the call.
     pub scope: Scope,
     /// Distinguishes equations of one line, for reports: an equation and its copies in other programs have the same number. 0 if equations
@@ -78,14 +158,14 @@ impl Loc {
     /// The caller's line, outside of any scope.
     #[track_caller]
     pub fn caller() -> Loc {
-        Loc { site: Some(Location::caller()), ..Loc::UNKNOWN }
+        Loc { site: Some(Location::caller().into()), ..Loc::UNKNOWN }
     }
 }
 
 impl fmt::Display for Loc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.site {
-            Some(site) => write!(f, "{}:{}:{}", site.file(), site.line(), site.column())?,
+            Some(site) => write!(f, "{site}")?,
             None => f.write_str("<unknown>")?,
         }
         if self.scope != Scope::ROOT { write!(f, " ({})", self.scope.path()) } else { Ok(()) }

@@ -5,10 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
-use remat_ir::{Aval, Decision, Loc, Policy, Result, Scope, readable_bytes};
+use remat_ir::{Aval, Decision, Loc, Policy, Result, Scope, Site, readable_bytes};
 
 use crate::api::linearization::Linearization;
 use crate::api::residuals::SavedKind;
@@ -152,9 +151,9 @@ impl PolicyDecisions {
 /// Each region with its policy, then its decisions.
 impl fmt::Display for PolicyDecisions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut region: Option<(Site, &Arc<Policy>)> = None;
+        let mut region: Option<(Place, &Arc<Policy>)> = None;
         for decision in &self.list {
-            let this = (Site::of(decision.region), &decision.policy);
+            let this = (Place::of(decision.region), &decision.policy);
             if region.as_ref() != Some(&this) {
                 writeln!(f, "checkpoint at {} with policy {}", decision.region, decision.policy)?;
                 region = Some(this);
@@ -199,11 +198,11 @@ pub fn policy_decisions<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Resul
 
 /// The user's line and scope, for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Site(Option<&'static Location<'static>>, Scope);
+struct Place(Option<Site>, Scope);
 
-impl Site {
-    fn of(loc: Loc) -> Site {
-        Site(loc.site, loc.scope)
+impl Place {
+    fn of(loc: Loc) -> Place {
+        Place(loc.site, loc.scope)
     }
 }
 
@@ -222,7 +221,7 @@ fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
     });
 
     let Decisions { regions, entries } = log.into_decisions();
-    let is_same = |(a, p): &(Loc, Arc<Policy>), (b, q): &(Loc, Arc<Policy>)| Site::of(*a) == Site::of(*b) && p == q;
+    let is_same = |(a, p): &(Loc, Arc<Policy>), (b, q): &(Loc, Arc<Policy>)| Place::of(*a) == Place::of(*b) && p == q;
     let first_like = |region: &(Loc, Arc<Policy>)| regions.iter().position(|first| is_same(first, region));
     let firsts: Vec<Option<usize>> = regions.iter().map(first_like).collect();
     let mut list: Vec<(Option<usize>, PolicyDecision)> = Vec::new();
@@ -234,7 +233,7 @@ fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
         };
         let kind = SavedKind::of(&op);
         let first = firsts[region];
-        let key = (first, op, Site::of(loc), aval.clone(), decision, reason.clone());
+        let key = (first, op, Place::of(loc), aval.clone(), decision, reason.clone());
         let i = *index.entry(key).or_insert_with(|| {
             let (region, policy) = regions[region].clone();
             list.push((first, PolicyDecision { region, policy, aval, kind, loc, decision, reason, asked: 0, used: 0 }));

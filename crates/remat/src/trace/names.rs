@@ -1,13 +1,12 @@
 //! The names of values in a region, and the custom functions whose rules may have more.
 
 use std::collections::{BTreeSet, HashSet};
-use std::panic::Location;
 use std::sync::Arc;
 
-use remat_ir::{Call, Eqn, Jaxpr, Op, Prim};
+use remat_ir::{Call, Eqn, Jaxpr, Op, Prim, Site};
 
 /// What tells the custom functions of a program apart: name and line.
-type Function = (Arc<str>, Option<&'static Location<'static>>);
+type Function = (Arc<str>, Option<Site>);
 
 /// The names of values, and the custom functions that differentiation may reach: those with a rule, and those without one.
 #[derive(Clone, Default, Debug)]

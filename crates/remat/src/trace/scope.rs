@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::panic::Location;
 
-use remat_ir::{Loc, Scope};
+use remat_ir::{Loc, Scope, Site};
 
 thread_local! {
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::ROOT) };
-    static PINNED: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    static PINNED: Cell<Option<Site>> = const { Cell::new(None) };
 }
 
 /// The caller's location in the current scope; inside [`pinned`], the location of the call of [`pinned`].
@@ -29,7 +29,7 @@ thread_local! {
 #[track_caller]
 pub fn current_loc() -> Loc {
     let caller = Location::caller();
-    Loc { site: Some(PINNED.get().unwrap_or(caller)), scope: SCOPE.get(), ..Loc::UNKNOWN }
+    Loc { site: Some(PINNED.get().unwrap_or(caller.into())), scope: SCOPE.get(), ..Loc::UNKNOWN }
 }
 
 /// Runs `f` with all its operations at the caller's location, since a function that consists of several operations is one call to its user.
@@ -61,7 +61,7 @@ pub(crate) fn pinned_at<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
 }
 
 /// Restores the pinned location, even if `f` panics.
-struct Unpin(Option<&'static Location<'static>>);
+struct Unpin(Option<Site>);
 
 impl Drop for Unpin {
     fn drop(&mut self) {
