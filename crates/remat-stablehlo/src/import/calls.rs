@@ -1,0 +1,164 @@
+//! Functions, their calls, and composites.
+
+use std::sync::Arc;
+
+use remat_ir::{Atom, Call, Jaxpr, Jit, Result, TopK, Unary};
+
+use super::frame::{Body, Capture, Frames};
+use super::properties::Node;
+use super::types::malformed;
+use super::{Donation, Function, Importer};
+use crate::{Attr, AttrId, Operation, Type};
+
+impl<'a, 'm> Importer<'a, 'm> {
+    pub(super) fn call(&mut self, node: Node<'a, 'm>) -> Result<()> {
+        let name = node.string("callee")?;
+        let operands = self.all_operands(node)?;
+        let results = self.call_function(node, name, &operands)?;
+        self.define(node, &results)
+    }
+
+    /// A composite is one of our operations if it has the name of one, and a call of its decomposition otherwise.
+    pub(super) fn composite(&mut self, node: Node<'a, 'm>) -> Result<()> {
+        let operands = self.all_operands(node)?;
+        let name = node.string("name")?;
+        let results = match (str::from_utf8(name).unwrap_or_default(), &operands[..]) {
+            ("chlo.top_k", &[x]) if self.is_usual_top_k(node) => {
+                let k = self.result_size(node)?;
+                self.emit_all(TopK { k }, &[x])?
+            }
+            (name, &[x]) if self.composite_of(name, x).is_some() => {
+                let op = self.composite_of(name, x).unwrap_or(Unary::Erf);
+                vec![self.emit(op, &[x])?]
+            }
+            _ => {
+                let decomposition = node.string("decomposition")?;
+                self.call_function(node, decomposition, &operands)?
+            }
+        };
+        self.define(node, &results)
+    }
+
+    /// The function of a composite's name, for a float.
+    fn composite_of(&mut self, name: &str, x: Atom) -> Option<Unary> {
+        let op = match name.strip_prefix("chlo.")? {
+            "acos" => Unary::Acos,
+            "acosh" => Unary::Acosh,
+            "asin" => Unary::Asin,
+            "asinh" => Unary::Asinh,
+            "atan" => Unary::Atan,
+            "atanh" => Unary::Atanh,
+            "cosh" => Unary::Cosh,
+            "digamma" => Unary::Digamma,
+            "erf" => Unary::Erf,
+            "erf_inv" => Unary::ErfInv,
+            "erfc" => Unary::Erfc,
+            "lgamma" => Unary::Lgamma,
+            "sinh" => Unary::Sinh,
+            "tan" => Unary::Tan,
+            _ => return None,
+        };
+        op.takes(self.aval(x).dtype).then_some(op)
+    }
+
+    /// Whether the largest come first with the first of equals, along the last dimension.
+    fn is_usual_top_k(&self, node: Node<'a, 'm>) -> bool {
+        let Some(Attr::Dictionary(attributes)) = node.module.property(node.op, "composite_attributes") else {
+            return false;
+        };
+        attributes.iter().all(|&(name, value)| match (self.text(name), node.module.attribute(value)) {
+            (b"k", _) => true,
+            (b"is_stable" | b"largest", Attr::Bool(value)) => *value,
+            _ => false,
+        })
+    }
+
+    fn result_size(&self, node: Node<'a, 'm>) -> Result<usize> {
+        let avals = node.result_avals()?;
+        let last = avals.first().and_then(|aval| aval.shape.last());
+        last.copied().ok_or_else(|| node.malformed("the result has no dimension"))
+    }
+
+    fn text(&self, id: AttrId) -> &'a [u8] {
+        match self.module.attribute(id) {
+            Attr::String(text) => text,
+            _ => b"",
+        }
+    }
+
+    fn call_function(&mut self, node: Node<'a, 'm>, name: &'a [u8], operands: &[Atom]) -> Result<Vec<Atom>> {
+        let function = self.function(name, node.name)?;
+        let mut ins = Vec::new();
+        for &number in &function.constants {
+            let aval = self.constants[number].aval().clone();
+            ins.push(self.frames.constant(number, &aval));
+        }
+        ins.extend(operands);
+        // A function that only calls another one, as JAX writes some, is that other one.
+        if let Some((inner, order)) = forwards(&function.jaxpr) {
+            let ins: Vec<Atom> = order.into_iter().filter_map(|i| ins.get(i).copied()).collect();
+            return self.emit_all(inner, &ins);
+        }
+        let name: Arc<str> = String::from_utf8_lossy(name).into();
+        self.emit_all(Jit { name, jaxpr: function.jaxpr }, &ins)
+    }
+
+    /// A function as a program; it is imported once.
+    fn function(&mut self, name: &'a [u8], operation: &str) -> Result<Function> {
+        match self.imported.get(name) {
+            Some(Some(function)) => return Ok(function.clone()),
+            Some(None) => return Err(malformed(operation, "a function calls itself")),
+            None => {}
+        }
+        let op = self.function_of(name, operation)?;
+        self.imported.insert(name, None);
+        let around = std::mem::replace(&mut self.frames, Frames::default());
+        let Body { jaxpr, captures } = self.body(op, 0, "func")?;
+        self.frames = around;
+        let constants = captures.into_iter().map(|capture| match capture {
+            Capture::Constant(number) => Ok(number),
+            Capture::Value(_) => Err(malformed("func", "a function uses a value of another one")),
+        });
+        let function = Function { jaxpr: Arc::new(jaxpr), constants: constants.collect::<Result<_>>()? };
+        self.imported.insert(name, Some(function.clone()));
+        Ok(function)
+    }
+
+    /// What a function's attributes say about the memory of its arguments.
+    pub(super) fn donations(&self, function: &'m Operation) -> Result<Vec<Donation>> {
+        let Some(Attr::Type(ty)) = self.module.property(function, "function_type") else {
+            return Err(malformed("func", "main has no type"));
+        };
+        let Type::Function(inputs, outputs) = self.module.ty(*ty) else {
+            return Err(malformed("func", "main has a type that is not one of a function"));
+        };
+        let mut donations = vec![Donation::No; inputs.len()];
+        let Some(Attr::Array(rows)) = self.module.property(function, "arg_attrs") else { return Ok(donations) };
+        for (donation, &row) in donations.iter_mut().zip(rows) {
+            let Attr::Dictionary(attributes) = self.module.attribute(row) else { continue };
+            for &(name, value) in attributes {
+                match (self.text(name), self.module.attribute(value)) {
+                    (b"tf.aliasing_output", Attr::Integer(_, result)) => {
+                        let result = usize::try_from(*result).ok().filter(|&result| result < outputs.len());
+                        let result = result.ok_or_else(|| malformed("func", "an argument is donated to no result"))?;
+                        *donation = Donation::Result(result);
+                    }
+                    (b"jax.buffer_donor", Attr::Bool(true)) => *donation = Donation::Any,
+                    _ => {}
+                }
+            }
+        }
+        Ok(donations)
+    }
+}
+
+/// The call that a program consists of, and which of its inputs each operand is.
+fn forwards(jaxpr: &Jaxpr) -> Option<(Call, Vec<usize>)> {
+    let [eqn] = &jaxpr.eqns[..] else { return None };
+    let remat_ir::Op::Call(call @ Call::Jit(_)) = &eqn.op else { return None };
+    if !jaxpr.outs.iter().copied().eq(eqn.outs.iter().map(|&var| Atom::Var(var))) {
+        return None;
+    }
+    let place = |atom: &Atom| jaxpr.ins.iter().position(|&var| Atom::Var(var) == *atom);
+    Some((call.clone(), eqn.ins.iter().map(place).collect::<Option<_>>()?))
+}
