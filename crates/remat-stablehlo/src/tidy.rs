@@ -37,17 +37,12 @@ pub(crate) fn substitute(jaxpr: &mut Jaxpr, var: Var, literal: Literal) {
     }
 }
 
-/// Removes those of the first `count` inputs that nothing reads, and the same ones of `values`.
-pub(crate) fn drop_unread<T>(jaxpr: &mut Jaxpr, count: usize, values: &mut Vec<T>) {
-    let is_read: Vec<bool> = jaxpr.ins.iter().take(count).map(|&var| reads(jaxpr, var)).collect();
-    let mut i = 0;
-    jaxpr.ins.retain(|_| {
-        i += 1;
-        is_read.get(i - 1).copied().unwrap_or(true)
-    });
-    let mut i = 0;
-    values.retain(|_| {
-        i += 1;
-        is_read.get(i - 1).copied().unwrap_or(true)
-    });
+/// Removes those inputs that nothing reads, from number `first` on, one for each of `values`, and the same ones of `values`.
+pub(crate) fn drop_unread<T>(jaxpr: &mut Jaxpr, first: usize, values: &mut Vec<T>) {
+    for i in (0..values.len()).rev() {
+        if jaxpr.ins.get(first + i).is_some_and(|&var| !reads(jaxpr, var)) {
+            jaxpr.ins.remove(first + i);
+            values.remove(i);
+        }
+    }
 }

@@ -148,7 +148,7 @@ fn take_constants(looped: &mut Loop) -> Vec<Option<Atom>> {
     }
     for (jaxpr, consts) in [(&mut looped.cond, &mut looped.cond_consts), (&mut looped.body, &mut looped.body_consts)] {
         prune(jaxpr);
-        drop_unread(jaxpr, consts.len(), consts);
+        drop_unread(jaxpr, 0, consts);
     }
     results
 }

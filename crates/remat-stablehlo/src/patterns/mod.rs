@@ -6,6 +6,8 @@
 //! one is not taken for it.
 
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 

@@ -312,11 +312,12 @@ impl<'b> Analysis<'b> {
         for (result, &carry) in kept.iter().chain(&filled).enumerate() {
             outputs[carry] = Outputs::Result(result);
         }
+        let mut xs: Vec<Atom> = stacked.iter().map(|&number| looped.body_consts[number]).collect();
+        drop_unread(&mut jaxpr, consts + inits.len(), &mut xs);
         let mut operands = looped.body_consts.clone();
-        drop_unread(&mut jaxpr, consts, &mut operands);
+        drop_unread(&mut jaxpr, 0, &mut operands);
         let (num_consts, num_carry) = (operands.len(), inits.len());
-        operands.extend(inits);
-        operands.extend(stacked.iter().map(|&number| looped.body_consts[number]));
+        operands.extend(inits.into_iter().chain(xs));
         let reverse = self.order == Order::Backward;
         let scan = Scan { jaxpr: jaxpr.into(), length, num_consts, num_carry, reverse, unroll: 1 };
         Ok((scan, operands, outputs))

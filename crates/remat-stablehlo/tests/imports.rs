@@ -1,0 +1,113 @@
+//! What is imported, beside its values: loops as scans, donation, lines; and what is refused, with its message.
+
+mod support;
+
+use remat_ir::{ErrorKind, Jaxpr, Op};
+use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
+use support::{fixtures, programs};
+
+fn bytes(name: &str) -> Vec<u8> {
+    programs(&fixtures()).into_iter().find(|(other, _)| other == name).unwrap().1
+}
+
+fn read(name: &str) -> remat_ir::Result<Imported> {
+    import(&Module::read(&bytes(name))?, ImportOptions::default())
+}
+
+fn count(jaxpr: &Jaxpr, name: &str) -> usize {
+    let inner = |op: &Op| op.bodies().into_iter().map(|body| count(body, name)).sum::<usize>();
+    jaxpr.eqns.iter().map(|eqn| usize::from(eqn.op.name() == name) + inner(&eqn.op)).sum()
+}
+
+#[test]
+fn loops_over_slices_are_scans_again() {
+    let program = read("scan_gradient").unwrap().jaxpr;
+    let counts = ["scan", "while", "dynamic_slice", "dynamic_update_slice"].map(|name| count(&program, name));
+    assert_eq!(counts, [2, 0, 0, 0]);
+    let text = program.to_string();
+    assert!(text.contains("reverse=True") && text.contains("length=6"), "{text}");
+}
+
+#[test]
+fn loops_with_another_condition_stay_loops() {
+    let program = read("loops").unwrap().jaxpr;
+    // Two of the loops end at a number that is an argument.
+    assert_eq!((count(&program, "while"), count(&program, "scan")), (2, 3));
+}
+
+#[test]
+fn recomputation_stays_behind_its_barriers() {
+    let program = read("checkpointed").unwrap().jaxpr;
+    assert!(count(&program, "optimization_barrier") > 0);
+}
+
+#[test]
+fn donation_is_that_of_the_arguments() {
+    assert_eq!(read("donated").unwrap().donations, [Donation::Result(0), Donation::No]);
+    let donations = read("classifier_step").unwrap().donations;
+    let expected = [1, 2, 3, 4].map(Donation::Result);
+    assert_eq!(donations, [[Donation::No; 2].as_slice(), &expected].concat());
+}
+
+#[test]
+fn equations_have_the_lines_of_the_python_file() {
+    let source = std::fs::read_to_string(fixtures().join("write.py")).unwrap();
+    let line = source.lines().position(|line| line.contains("return w - 0.1 * g")).unwrap() as u32 + 1;
+    for eqn in read("donated").unwrap().jaxpr.eqns {
+        let site = eqn.loc.site.unwrap();
+        assert_eq!((site.file(), site.line()), ("write.py", line));
+        assert_eq!(&*eqn.loc.scope.path(), "jit(donated)");
+    }
+    let bytes = bytes("donated");
+    let program = import(&Module::read(&bytes).unwrap(), ImportOptions { locations: false }).unwrap();
+    assert!(program.jaxpr.eqns.iter().all(|eqn| eqn.loc.site.is_none()));
+}
+
+#[test]
+fn constants_are_inputs_in_front() {
+    let program = read("branches").unwrap();
+    assert_eq!(program.constants.len(), 1);
+    assert_eq!(program.constants[0].as_slice::<f32>(), Some(&[1.0, 2.0, 3.0, 5.0][..]));
+    assert_eq!(program.jaxpr.in_avals()[0].to_string(), "f32[4]");
+}
+
+/// What the programs of this folder that are refused say.
+#[test]
+fn what_has_no_counterpart_is_refused_with_its_line() {
+    let by_another = "not supported: a reduction by another function than add, multiply, max, min, and, or, or the position of an extremum";
+    let windows =
+        "not supported: windows by another function than add, max or min, or a cumulative product or logarithm of sums";
+    let expected = [
+        ("refused_fft", "convert", "not supported: complex numbers"),
+        ("refused_xor", "reduce", by_another),
+        ("refused_reduce", "reduce", by_another),
+        ("refused_argmax", "reduce", by_another),
+        (
+            "refused_scatter",
+            "scatter",
+            "not supported: a scatter by another function than set, add, multiply, min or max",
+        ),
+        ("refused_window", "reduce_window", windows),
+    ];
+    let source = std::fs::read_to_string(fixtures().join("write.py")).unwrap();
+    for (name, operation, message) in expected {
+        let error = read(name).unwrap_err();
+        assert_eq!((error.kind(), error.operation(), error.message()), (ErrorKind::Unsupported, operation, message));
+        let site = error.loc().unwrap().site.unwrap();
+        let written = source.lines().nth(site.line() as usize - 1).unwrap();
+        let function = source.lines().position(|line| line.contains(&format!("def {name}("))).unwrap();
+        assert!(site.line() as usize > function && written.contains("return"), "{error}: {written}");
+    }
+}
+
+#[test]
+fn a_file_that_ends_early_says_where() {
+    let bytes = bytes("sorting");
+    for length in 0..bytes.len() {
+        let error = Module::read(&bytes[..length]).unwrap_err();
+        let (_, offset) = error.message().rsplit_once(" at byte ").expect(error.message());
+        assert!(offset.parse::<usize>().unwrap() <= length, "{length}: {error}");
+    }
+    let error = Module::read(b"{ lambda ; a:f32[]. let in (a,) }").unwrap_err();
+    assert_eq!(error.to_string(), "bytecode: the file does not begin as MLIR bytecode does, at byte 0");
+}
