@@ -1,13 +1,16 @@
 //! `remat show`.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use remat::ir::{Jaxpr, PrintOptions};
 use remat::report::{fwd_bwd, saved_residuals};
-use remat::{DType, Device, JitOptions, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
+use remat::{Cpu, DType, Device, JitOptions, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
 use remat_cli::arguments::{self, up_to};
 
-use crate::policy;
+use crate::{plan, policy};
 
 /// The width of programs if the terminal does not report one.
 const WIDTH: usize = 80;
@@ -15,6 +18,10 @@ const WIDTH: usize = 80;
 /// Arguments of `remat show`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// A file with a program, to print instead of a block: what `jax.export` writes (the bytes of
+    /// `jax.export.export(f)(*args).mlir_module_serialized`), or the text of a jaxpr
+    #[arg(value_name = "FILE", conflicts_with_all = ["policy", "passes", "moves", "width", "heads", "context", "batch"])]
+    file: Option<PathBuf>,
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
     /// Print the gradient program of the block after each compiler pass instead
@@ -56,6 +63,9 @@ struct Inputs {
 /// # Errors
 /// If arguments are not valid; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    if let Some(file) = &args.file {
+        return program(file, args, out).with_context(|| file.display().to_string());
+    }
     let policy = arguments::policy(&args.policy)?;
     let is_compiled = args.passes || args.steps || args.moves;
     ensure!(args.device.is_none() || is_compiled, "--device goes with --passes, --steps or --moves");
@@ -82,5 +92,26 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| usize::from(width.0));
     writeln!(out, "what a block keeps for its backward pass:\n\n{residuals}")?;
     write!(out, "\nits forward and its backward program:\n\n{}", programs.styled(width))?;
+    Ok(())
+}
+
+/// Prints a program of a file with the lines of its source, or its steps.
+fn program(file: &Path, args: &Args, out: &mut impl Write) -> Result<()> {
+    ensure!(args.device.is_none() || args.steps, "--device goes with --steps");
+    let bytes = plan::text(file)?;
+    let (jaxpr, num_consts) = if bytes.starts_with(&remat_stablehlo::MAGIC) {
+        let program = plan::imported(&bytes)?;
+        (program.jaxpr, program.constants.len())
+    } else {
+        Jaxpr::parse_closed(str::from_utf8(&bytes).context("it is not UTF-8")?)?
+    };
+    if args.steps {
+        let device = args.device.as_deref().map_or_else(|| Ok(Device::from(Cpu::default())), Device::named)?;
+        writeln!(out, "== steps\n{}", device.engine().steps(&Arc::new(jaxpr))?)?;
+        return Ok(());
+    }
+    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| usize::from(width.0));
+    let options = PrintOptions { width, locations: true, num_consts };
+    writeln!(out, "{}", jaxpr.display(options))?;
     Ok(())
 }

@@ -184,3 +184,34 @@ fn training_runs_as_a_file_says() {
     let again = stdout(remat(at.path(), &format!("{other} --save again --plan step.plan --locked")));
     assert!(again.contains(says) && again.contains("for 0.0 % more time"), "{again}");
 }
+
+/// A gradient that JAX exported, of a scan.
+fn with_export() -> tempfile::TempDir {
+    let at = folder("");
+    let export = concat!(env!("CARGO_MANIFEST_DIR"), "/../remat-stablehlo/tests/fixtures/scan_gradient.mlirbc");
+    fs::copy(export, at.path().join("step.mlirbc")).unwrap();
+    at
+}
+
+#[test]
+fn programs_of_jax_are_shown_and_planned() {
+    let at = with_export();
+    let shown = stdout(remat(at.path(), "show step.mlirbc"));
+    assert!(shown.starts_with("{ lambda ; a:f32[6,4] b:f32[4,4]. let\n"), "{shown}");
+    assert!(shown.contains("= scan[") && shown.contains("# write.py:"), "{shown}");
+    assert!(stdout(remat(at.path(), "show step.mlirbc --steps")).starts_with("== steps\n"));
+    let planned = line(&stdout(remat(at.path(), "plan step.mlirbc --budget 100% --json")));
+    assert_eq!(planned["program"], json!("step.mlirbc"));
+    assert!(planned["peak"].as_u64().unwrap() > 0, "{planned}");
+}
+
+#[test]
+fn programs_of_jax_that_are_damaged_are_errors() {
+    let at = with_export();
+    let whole = fs::read(at.path().join("step.mlirbc")).unwrap();
+    fs::write(at.path().join("step.mlirbc"), &whole[..whole.len() / 2]).unwrap();
+    for command in ["show", "plan"] {
+        let said = error(remat(at.path(), &format!("{command} step.mlirbc")));
+        assert!(said.contains("step.mlirbc: bytecode: ") && said.contains(" at byte "), "{said}");
+    }
+}

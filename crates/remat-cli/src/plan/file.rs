@@ -120,7 +120,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, M
 ///
 /// # Errors
 /// If it cannot be read, is not a file, or is too large.
-pub(super) fn text(path: &Path) -> Result<Vec<u8>> {
+pub(crate) fn text(path: &Path) -> Result<Vec<u8>> {
     // A pipe or a device may have no end.
     ensure!(fs::metadata(path)?.is_file(), "it is not a file");
     let mut text = Vec::new();

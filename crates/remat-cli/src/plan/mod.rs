@@ -28,14 +28,16 @@ use crate::lock::Lock;
 use crate::train::{architecture, planned_step};
 use answer::Planner;
 use budget::Budget;
+pub(crate) use file::text;
 use graph::Source;
 use program::Donated;
+pub(crate) use program::imported;
 
 /// The budgets without a flag, in percent of the peak without recomputation.
 const PERCENT: [u8; 7] = [90, 80, 70, 60, 50, 40, 30];
 
 /// The forms of a graph and of a program, for the help.
-pub(crate) const HELP: &str = "A program is the text of a jaxpr, as `make_jaxpr` prints it: { lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }. A graph is a JSON object: {\"steps\": [{\"name\", \"reads\": [buffers], \"writes\": [buffers], \
+pub(crate) const HELP: &str = "A program is the text of a jaxpr, as `make_jaxpr` prints it: { lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }; or what `jax.export` writes: the bytes of `jax.export.export(f)(*args).mlir_module_serialized`. A graph is a JSON object: {\"steps\": [{\"name\", \"reads\": [buffers], \"writes\": [buffers], \
      \"cost\": picoseconds, \"scratch\": bytes, \"in_place\": [[read, written]], \"runs_once\": bool}], \
      \"buffers\": [{\"bytes\", \"kind\": temporary, argument, output or constant}]}, or one of nodes with one result each: \
      {\"n\", \"cost\": [..], \"mem\": [..], \"edges\": [[from, to]]}. Buffers, steps and nodes are numbered from 0. docs/PLANNING.md describes both, and the lines of --json.\n\n\
@@ -64,7 +66,7 @@ pub(crate) struct Args {
     #[arg(long)]
     reorder: bool,
     /// The inputs of the programs in files whose memory results may take: all, none, or numbers such as 0-7,9. Constants are never donated
-    /// [default: none; a training step donates model and state]
+    /// [default: those that a program of JAX donates, or none; a training step donates model and state]
     #[arg(long, value_name = "INPUTS", value_parser = Donated::parse)]
     donate: Option<Donated>,
     #[command(flatten)]
@@ -109,14 +111,14 @@ impl Subjects {
         for path in files(&args.files)? {
             let text = file::text(&path).with_context(|| path.display().to_string())?;
             if program::is_program(&text) {
-                let donated = args.donate.clone().unwrap_or(Donated::Ranges(Vec::new()));
-                subjects.programs.push((path.display().to_string(), program::read(&path, &text, &donated)?));
+                let plan = program::read(&path, &text, args.donate.as_ref())?;
+                subjects.programs.push((path.display().to_string(), plan));
                 continue;
             }
             let is_graph = is_json(&path) || text.trim_ascii_start().starts_with(b"{");
             ensure!(
                 is_graph,
-                "{}: it is neither a graph, an object of JSON, nor a program, which begins with `{{ lambda`",
+                "{}: it is neither a graph, an object of JSON, nor a program, which begins with `{{ lambda` or is bytecode of StableHLO",
                 path.display()
             );
             Source::read(&path, &text)?;

@@ -11,6 +11,7 @@ use remat::{Cpu, Device, ErrorKind, JitOptions, Plan};
 use remat_cli::progress;
 use remat_cli::table::{table, thousands};
 use remat_cli::text::printable;
+use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 use serde::Serialize;
 
 use super::budget::Budget;
@@ -60,21 +61,33 @@ impl Donated {
     }
 }
 
-/// Whether a text has the beginning of a program.
+/// Whether a file has the beginning of a program: the text of a jaxpr, or the bytecode of StableHLO.
 pub(super) fn is_program(text: &[u8]) -> bool {
+    if text.starts_with(&remat_stablehlo::MAGIC) {
+        return true;
+    }
     let text = text.trim_ascii_start();
     let body = text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
     text.starts_with(b"let ") || body.is_some_and(|body| body.starts_with(b"lambda"))
 }
 
-/// The plan of a program in a file, without a limit.
+/// The plan of a program in a file, without a limit. Without `donated`, the inputs that a program of JAX gives up are donated.
 ///
 /// # Errors
 /// If it is not a program, or cannot be planned. The message begins with the name of the file.
-pub(super) fn read(path: &Path, text: &[u8], donated: &Donated) -> Result<Plan> {
+pub(super) fn read(path: &Path, text: &[u8], donated: Option<&Donated>) -> Result<Plan> {
     let read = || {
-        let (program, consts) = Jaxpr::parse_closed(str::from_utf8(text).context("it is not UTF-8")?)?;
-        let donated = donated.of(&program, consts)?;
+        let (program, consts, given_up) = if text.starts_with(&remat_stablehlo::MAGIC) {
+            let Imported { jaxpr, constants, donations } = imported(text)?;
+            let given_up = donations.iter().map(|&donation| donation != Donation::No);
+            let given_up = constants.iter().map(|_| false).chain(given_up).collect();
+            (jaxpr, constants.len(), given_up)
+        } else {
+            let (program, consts) = Jaxpr::parse_closed(str::from_utf8(text).context("it is not UTF-8")?)?;
+            let given_up = vec![false; program.ins.len()];
+            (program, consts, given_up)
+        };
+        let donated = donated.map_or(Ok(given_up), |donated| donated.of(&program, consts))?;
         // The limit of the environment is that of programs that run.
         let options = JitOptions {
             device: Some(Device::from(Cpu::default())),
@@ -84,6 +97,14 @@ pub(super) fn read(path: &Path, text: &[u8], donated: &Donated) -> Result<Plan> 
         Ok::<_, anyhow::Error>(Plan::of_with(&options, &program, &donated)?)
     };
     read().with_context(|| path.display().to_string())
+}
+
+/// A program that JAX exported.
+///
+/// # Errors
+/// If the file is damaged, or if there is something in it that has no counterpart.
+pub(crate) fn imported(bytes: &[u8]) -> Result<Imported> {
+    Ok(import(&Module::read(bytes)?, ImportOptions::default())?)
 }
 
 /// Prints the plans of a program for budgets, or some on the curve of bytes against time without any. Returns whether there is one.
@@ -240,6 +261,7 @@ mod tests {
         {
             assert!(is_program(text.as_bytes()), "{text}");
         }
+        assert!(is_program(b"ML\xefR\x0dStableHLO_v1.18.0"));
         for text in ["", "{", "{\"lambda\": 1}", "{}", "[]", "lambda", "letter"] {
             assert!(!is_program(text.as_bytes()), "{text}");
         }

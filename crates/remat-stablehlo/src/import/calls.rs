@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Call, Jaxpr, Jit, Result, TopK, Unary};
 
-use super::frame::{Body, Capture, Frames};
+use super::frame::{Body, Capture};
 use super::properties::Node;
 use super::types::malformed;
 use super::{Donation, Function, Importer};
@@ -112,7 +112,7 @@ impl<'a, 'm> Importer<'a, 'm> {
         }
         let op = self.function_of(name, operation)?;
         self.imported.insert(name, None);
-        let around = std::mem::replace(&mut self.frames, Frames::default());
+        let around = std::mem::take(&mut self.frames);
         let Body { jaxpr, captures } = self.body(op, 0, "func")?;
         self.frames = around;
         let constants = captures.into_iter().map(|capture| match capture {

@@ -35,10 +35,10 @@ impl<'a, 'm> Importer<'a, 'm> {
         if is_single && window.dimensions.len() == aval.rank() && cumulative_kind(&body, aval.dtype, init).is_some() {
             return Ok(x);
         }
-        if let Some((axis, reverse)) = whole_dimension(&window, &aval.shape) {
-            if let Some(kind) = cumulative_kind(&body, aval.dtype, init) {
-                return self.emit(Cumulative { kind, axis, reverse }, &[x]);
-            }
+        if let Some((axis, reverse)) = whole_dimension(&window, &aval.shape)
+            && let Some(kind) = cumulative_kind(&body, aval.dtype, init)
+        {
+            return self.emit(Cumulative { kind, axis, reverse }, &[x]);
         }
         let kind = match patterns::fold(&body, aval.dtype) {
             Some(Fold::Sum) => (WindowKind::Sum, Fold::Sum),
