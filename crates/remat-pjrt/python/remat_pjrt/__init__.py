@@ -1,0 +1,45 @@
+"""Registers remat's native engine as the platform `remat` of JAX.
+
+JAX calls `initialize` when it looks for plugins. The platform is used only when it is asked for, by `JAX_PLATFORMS=remat` or
+`jax.devices("remat")`: its priority is below that of every other.
+"""
+
+import os
+import pathlib
+
+LIBRARY = "libremat_pjrt.so"
+
+# The variable that names another library than the one of this package.
+VARIABLE = "REMAT_PJRT_LIBRARY"
+
+# Below that of cpu, which is 0.
+PRIORITY = -100
+
+
+def library_path():
+    """The path of the plugin's library.
+
+    Raises FileNotFoundError if there is none.
+    """
+    given = os.environ.get(VARIABLE)
+    path = pathlib.Path(given) if given else pathlib.Path(__file__).with_name(LIBRARY)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: build it by `cargo build --release -p remat-pjrt`, and name it in {VARIABLE}")
+    return str(path)
+
+
+def initialize():
+    """Called by JAX, once, when it looks for plugins."""
+    from jax._src import xla_bridge
+
+    xla_bridge.register_plugin("remat", priority=PRIORITY, library_path=library_path())
+    _allow_donation()
+
+
+def _allow_donation():
+    """Lets JAX donate arguments on this platform: it keeps a list of those that can, to which plugins have no other way."""
+    from jax._src.interpreters import mlir
+
+    platforms = getattr(mlir, "_platforms_with_donation", None)
+    if isinstance(platforms, list) and "remat" not in platforms:
+        platforms.append("remat")
