@@ -4,11 +4,12 @@
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use oxc_index::IndexVec;
 use remat_ir::{
     Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Moves,
-    Rematerialization, Result, Value, expect_arguments,
+    Profile, ProfiledStep, Rematerialization, Result, Value, expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
@@ -17,7 +18,7 @@ use crate::arena::{self, Arena};
 use crate::compile::{Caller, Donated, Limit, compile, graph, listing, moves, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
-use crate::program::{CompiledProgram, ProgramResult, Run};
+use crate::program::{CompiledProgram, ProgramResult, Run, StepSource};
 
 /// The native engine.
 ///
@@ -255,19 +256,16 @@ pub(crate) struct CpuExecutable {
 
 impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        let avals = self.programs.keeping.ins.iter();
-        expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
-        let program = self.programs.for_donated(|argument| args[argument.index()].is_donated());
-        let spare = self.spare_for(program);
-        let mut memory = spare.map_or_else(|| Arena::new(program.memory_bytes()), Ok).map_err(|e| self.named(e))?;
-        let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
-        let mut spare = self.spare();
-        if self.most_kept.is_none_or(|most| memory.len() <= most)
-            && spare.as_ref().is_none_or(|spare| spare.len() < memory.len())
-        {
-            *spare = Some(memory);
-        }
-        result
+        // SAFETY: it gets a run of the program.
+        self.run_by(args, |program, run| unsafe { program.run(run) })
+    }
+
+    fn profile(&self, args: Vec<Value>) -> Result<(Vec<Value>, Profile)> {
+        let args = args.into_iter().map(Value::into_host).collect::<Result<Vec<Array>>>()?;
+        let mut profile = Profile::default();
+        // SAFETY: it gets a run of the program.
+        let outs = self.run_by(args, |program, run| profile = unsafe { profiled(program, run) })?;
+        Ok((outs.into_iter().map(Value::Host).collect(), profile))
     }
 
     fn memory(&self) -> MemoryStats {
@@ -298,6 +296,23 @@ impl Executable for CpuExecutable {
 }
 
 impl CpuExecutable {
+    /// Runs the program on these arguments, as `run` does it, which gets addresses of memory as the program asks for.
+    fn run_by(&self, args: Vec<Array>, run: impl FnOnce(&CompiledProgram, Run<'_>)) -> Result<Vec<Array>> {
+        let avals = self.programs.keeping.ins.iter();
+        expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
+        let program = self.programs.for_donated(|argument| args[argument.index()].is_donated());
+        let spare = self.spare_for(program);
+        let mut memory = spare.map_or_else(|| Arena::new(program.memory_bytes()), Ok).map_err(|e| self.named(e))?;
+        let result = execute(program, args, &mut memory, &self.threads, run).map_err(|e| self.named(e));
+        let mut spare = self.spare();
+        if self.most_kept.is_none_or(|most| memory.len() <= most)
+            && spare.as_ref().is_none_or(|spare| spare.len() < memory.len())
+        {
+            *spare = Some(memory);
+        }
+        result
+    }
+
     /// The memory of the last run, if it fits this one; otherwise it is freed before new memory is allocated. A program gets the planned
     /// bytes and no more. Only single operations take any block that is large enough, so that a small one after a large one allocates
     /// nothing.
@@ -323,8 +338,14 @@ impl CpuExecutable {
     }
 }
 
-/// Runs a program. Besides the elements of outputs it allocates only their headers and their list.
-fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, threads: &Threads) -> Result<Vec<Array>> {
+/// Runs a program, as `run` does it. Besides the elements of outputs it allocates only their headers and their list.
+fn execute(
+    program: &CompiledProgram,
+    args: Vec<Array>,
+    memory: &mut Arena,
+    threads: &Threads,
+    run: impl FnOnce(&CompiledProgram, Run<'_>),
+) -> Result<Vec<Array>> {
     // SAFETY: the memory was allocated for the program and belongs to this run alone.
     let (ins, outs, arena) = unsafe { program.parts(memory.start()) };
     for (address, arg) in ins.iter_mut().zip(&args) {
@@ -351,10 +372,37 @@ fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, thre
         };
         results.push(result);
     }
-    // SAFETY: arguments have the program's avals, outputs and arena its sizes; the results have no reader before the end, and
-    // an output is an argument only where the program allows it.
-    unsafe { program.run(Run { ins, outs, arena, threads }) }
+    // Arguments have the program's avals, outputs and arena its sizes; the results have no reader before the end, and an output is an argument
+    // only where the program allows it: what `CompiledProgram::run` asks for.
+    run(program, Run { ins, outs, arena, threads });
     Ok(results.raw)
+}
+
+/// Runs a program and takes the time of each step.
+///
+/// # Safety
+/// As [`CompiledProgram::run`].
+unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profile {
+    let mut steps = Vec::with_capacity(program.steps.len());
+    let begun = Instant::now();
+    let mut start = Duration::ZERO;
+    let ran = |number: usize| {
+        let end = begun.elapsed();
+        let StepSource { operation, loc, aval, time } = &program.sources[number];
+        steps.push(ProfiledStep {
+            operation: operation.unwrap_or("copy"),
+            aval: aval.clone(),
+            loc: *loc,
+            start,
+            time: end - start,
+            modelled: Duration::from_nanos(time / 1000),
+            live: program.timeline[number],
+        });
+        start = begun.elapsed();
+    };
+    // SAFETY: promised by the caller.
+    unsafe { program.run_watched(run, ran) };
+    Profile { steps, total: start }
 }
 
 /// Whether an argument has the host's memory and no other reference.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oxc_index::{IndexSlice, IndexVec};
-use remat_ir::{Aval, DType, LiveValue, PeakOperation};
+use remat_ir::{Aval, DType, LiveValue, Loc, PeakOperation};
 use remat_kernels::{Kernel, Source, Target, Threads};
 use remat_plan::aligned;
 
@@ -38,6 +38,19 @@ pub(crate) struct CompiledProgram {
     pub(crate) at: Option<PeakOperation>,
     /// The live values at the peak where all arguments are kept: arguments, outputs, and those in the arena.
     pub(crate) live: Vec<LiveValue>,
+    /// What each step computes.
+    pub(crate) sources: Vec<StepSource>,
+}
+
+/// What a step computes, for profiles.
+pub(crate) struct StepSource {
+    /// The equation; of several, the last. Copies have none.
+    pub(crate) operation: Option<&'static str>,
+    pub(crate) loc: Loc,
+    /// The largest result.
+    pub(crate) aval: Aval,
+    /// By the cost model, in picoseconds.
+    pub(crate) time: u64,
 }
 
 /// A result of a program.
@@ -142,6 +155,15 @@ impl CompiledProgram {
     /// bytes aligned to a cache line. Nothing else uses the arena or the outputs during the run, and nothing writes to the arguments. An
     /// output may be an argument only where [`CompiledProgram::donated`] says so.
     pub(crate) unsafe fn run(&self, run: Run<'_>) {
+        // SAFETY: promised by the caller.
+        unsafe { self.run_watched(run, |_| {}) }
+    }
+
+    /// As [`CompiledProgram::run`], and calls `ran` with the number of each step that has run. Those without results do not run.
+    ///
+    /// # Safety
+    /// As [`CompiledProgram::run`].
+    pub(crate) unsafe fn run_watched(&self, run: Run<'_>, mut ran: impl FnMut(usize)) {
         let mut few_ins = [const { MaybeUninit::<Source<'_>>::uninit() }; FEW_INS];
         let mut few_outs = [const { MaybeUninit::<Target<'_>>::uninit() }; FEW_OUTS];
         let start = |memory: Memory| match memory {
@@ -151,7 +173,8 @@ impl CompiledProgram {
             Memory::Output(k) => run.outs[k],
         };
         let address = |span: &Span| start(span.memory).wrapping_add(span.offset);
-        for step in self.steps.iter().filter(|step| step.outs.iter().any(|out| out.bytes > 0)) {
+        let has_results = |step: &ProgramStep| step.outs.iter().any(|out| out.bytes > 0);
+        for (number, step) in self.steps.iter().enumerate().filter(|(_, step)| has_results(step)) {
             let (sources, targets) = match self.table_offset {
                 Some(offset) if CompiledProgram::table_bytes(step.ins.len(), step.outs.len()) > 0 => {
                     // SAFETY: the table has room for the operands of any step.
@@ -194,6 +217,7 @@ impl CompiledProgram {
                 let scratch = bytes_mut(run.arena.wrapping_add(step.scratch.start), step.scratch.len());
                 step.kernel.run(ins, outs, scratch, run.threads);
             }
+            ran(number);
         }
     }
 }

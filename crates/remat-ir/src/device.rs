@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Moves, Rematerialization, Result, StepSchedule,
-    Value, counted,
+    Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Moves, Profile, Rematerialization, Result,
+    StepSchedule, Value, counted,
 };
 
 /// Options for compiling a program.
@@ -112,6 +112,19 @@ pub trait Executable: Send + Sync {
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         let args = args.into_iter().map(Value::into_host).collect::<Result<Vec<Array>>>()?;
         Ok(self.run(args)?.into_iter().map(Value::Host).collect())
+    }
+
+    /// As [`Executable::execute`], and waits; with the time of each step. The default is an error: the engine cannot tell.
+    ///
+    /// # Errors
+    /// As [`Executable::execute`]; of kind [`ErrorKind::Argument`] if the engine has no profiles.
+    fn profile(&self, args: Vec<Value>) -> Result<(Vec<Value>, Profile)> {
+        drop(args);
+        Err(Error::new(
+            ErrorKind::Argument,
+            "profile",
+            "the native engine has profiles, and the program is for another one",
+        ))
     }
 
     /// Moves a value to where runs want this argument, for callers who pass the same value to many runs: to the device, cut over several

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{Array, Aval, DType, Error, ErrorKind, Literal, Loc, Op, Result};
+use crate::{Array, Aval, DType, Error, ErrorKind, Literal, Loc, Op, Result, Role};
 
 /// A variable: an index into the avals of its jaxpr.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -226,8 +226,8 @@ pub struct Builder {
     jaxpr: Jaxpr,
     /// The location that equations are given.
     pub loc: Loc,
-    /// Whether equations that are added are those of a derivative ([`Loc::is_derivative`]), also copies of others.
-    pub is_derivative: bool,
+    /// What equations are for that are added from here on, also copies of others ([`Loc::role`]), unless they are for a later one already.
+    pub role: Role,
 }
 
 impl Builder {
@@ -294,7 +294,7 @@ impl Builder {
     /// Adds an equation whose output avals are known, such as a copy of an equation of another program. They are not checked.
     pub fn push(&mut self, op: Op, ins: &[Atom], out_avals: impl IntoIterator<Item = Aval>, loc: Loc) -> Vars {
         let outs: Vars = out_avals.into_iter().map(|a| self.jaxpr.avals.push(a)).collect();
-        let loc = Loc { is_derivative: loc.is_derivative || self.is_derivative, ..loc };
+        let loc = Loc { role: loc.role.max(self.role), ..loc };
         self.jaxpr.eqns.push(Eqn { outs: outs.clone(), op, ins: ins.iter().copied().collect(), loc });
         outs
     }

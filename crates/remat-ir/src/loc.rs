@@ -136,6 +136,29 @@ impl fmt::Display for Site {
     }
 }
 
+/// What an equation is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Role {
+    /// It is what the user wrote: the forward pass of a gradient.
+    #[default]
+    Written,
+    /// It computes again, for the backward pass, what a region did not keep.
+    Recomputed,
+    /// A derivative rule or transposition made it.
+    Derivative,
+}
+
+impl Role {
+    /// The word for it in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Written => "forward",
+            Role::Recomputed => "recomputed",
+            Role::Derivative => "derivative",
+        }
+    }
+}
+
 /// Where the user wrote an operation. Programs that were parsed from text have no site.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loc {
@@ -146,14 +169,13 @@ pub struct Loc {
     /// Distinguishes equations of one line, for reports: an equation and its copies in other programs have the same number. 0 if equations
     /// are not numbered.
     pub discriminator: u32,
-    /// Whether a derivative rule or transposition made the equation of the one that was written here. What a backward pass computes again is
-    /// not meant.
-    pub is_derivative: bool,
+    /// What the equation is for, beside the one that was written here.
+    pub role: Role,
 }
 
 impl Loc {
     /// No location.
-    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT, discriminator: 0, is_derivative: false };
+    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT, discriminator: 0, role: Role::Written };
 
     /// The caller's line, outside of any scope.
     #[track_caller]

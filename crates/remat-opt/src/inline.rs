@@ -17,7 +17,8 @@
 use std::borrow::Cow;
 
 use remat_ir::{
-    Atom, Atoms, Aval, Call, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Operation, Prim, Result, axes_of, unbound_axis,
+    Atom, Atoms, Aval, Call, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Operation, Prim, Result, Role, axes_of,
+    unbound_axis,
 };
 
 use crate::env::{Env, read};
@@ -27,24 +28,30 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut flat = Jaxpr { eqns: Vec::with_capacity(jaxpr.eqns.len()), ..Jaxpr::default() };
     flat.ins = jaxpr.ins.iter().map(|&v| flat.avals.push(jaxpr.aval(v).clone())).collect();
     let ins: Vec<Atom> = flat.ins.iter().map(|&v| v.into()).collect();
-    flat.outs = inline(&mut flat, &jaxpr, &ins, None)?;
+    flat.outs = inline(&mut flat, &jaxpr, &ins, Loc::UNKNOWN)?;
     Ok(Cow::Owned(flat))
 }
 
-/// Adds the equations of a program with these operands. Equations without a location get `call`, the location of the call.
-fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> Result<Vec<Atom>> {
+/// Adds the equations of a program with these operands. Equations without a location get `call`, the location of the call, and all have at least
+/// its role.
+fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Loc) -> Result<Vec<Atom>> {
     let mut env: Env = jaxpr.var_map(None);
     for (&var, &atom) in jaxpr.ins.iter().zip(ins) {
         env[var] = Some(atom);
     }
     for eqn in &jaxpr.eqns {
         let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Atoms>>()?;
-        let loc = if eqn.loc.site.is_some() { eqn.loc } else { call.unwrap_or(eqn.loc) };
+        let at = if eqn.loc.site.is_some() || call.site.is_none() { eqn.loc } else { call };
+        let loc = Loc { role: eqn.loc.role.max(call.role), ..at };
         let outs: Vec<Atom> = match &eqn.op {
-            Op::Call(Call::Jit(op)) => inline(flat, &op.jaxpr, &ins, Some(loc))?,
-            Op::Call(Call::Checkpoint(op)) => inline(flat, &op.jaxpr, &ins, Some(loc))?,
-            Op::Call(Call::CustomJvp(op)) => inline(flat, &op.call, &ins, Some(loc))?,
-            Op::Call(Call::CustomVjp(op)) => inline(flat, &op.call, &ins, Some(loc))?,
+            Op::Call(Call::Jit(op)) => inline(flat, &op.jaxpr, &ins, loc)?,
+            // What a region of the backward pass computes again is not of the derivative, as its other equations are.
+            Op::Call(Call::Checkpoint(op)) if op.differentiated => {
+                inline(flat, &op.jaxpr, &ins, Loc { role: Role::Recomputed.max(call.role), ..loc })?
+            }
+            Op::Call(Call::Checkpoint(op)) => inline(flat, &op.jaxpr, &ins, loc)?,
+            Op::Call(Call::CustomJvp(op)) => inline(flat, &op.call, &ins, loc)?,
+            Op::Call(Call::CustomVjp(op)) => inline(flat, &op.call, &ins, loc)?,
             Op::Prim(Prim::Name(_)) => {
                 if let [Atom::Var(_)] = ins[..] {
                     push(flat, jaxpr, eqn, ins.clone(), loc);
@@ -54,12 +61,12 @@ fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> R
             Op::Prim(Prim::StopGradient(_) | Prim::ShardingConstraint(_)) => ins.to_vec(),
             Op::Prim(Prim::OptimizationBarrier(_)) if ins.len() < 2 => ins.to_vec(),
             Op::Call(Call::Scan(op)) => match unrolled(op, &avals(jaxpr, eqn))? {
-                Some(unrolled) => inline(flat, &unrolled, &ins, Some(loc))?,
+                Some(unrolled) => inline(flat, &unrolled, &ins, loc)?,
                 None => push(flat, jaxpr, eqn, ins, loc),
             },
             Op::Prim(op) if !axes_of(op).is_empty() => return Err(unbound_axis(op).at(loc)),
             Op::Prim(op) => match definition(op, &avals(jaxpr, eqn)) {
-                Some(definition) => inline(flat, &definition?, &ins, Some(loc))?,
+                Some(definition) => inline(flat, &definition?, &ins, loc)?,
                 None => push(flat, jaxpr, eqn, ins, loc),
             },
             Op::Call(Call::ShardMap(_)) => return Err(several_devices().at(loc)),

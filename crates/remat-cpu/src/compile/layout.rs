@@ -59,6 +59,7 @@ pub(super) fn program(
         timeline: plan.timeline.clone(),
         at: report::at(kernels, order, plan),
         live: report::live(kernels, plan),
+        sources: report::sources(kernels, order),
     })
 }
 

@@ -1,18 +1,20 @@
 //! Reports for people, with names, operations and the user's lines: the live values at the peak, the values that a plan computes again, and
 //! the moves that were made and refused.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{
-    Aval, DType, Eqn, LiveKind, LiveValue, Loc, Move, Moves, PeakOperation, RecomputedValue, Rematerialization, Var,
-    VarMap,
+    Aval, DType, Eqn, LiveKind, LiveValue, Loc, Move, Moves, PeakOperation, RecomputedValue, Rematerialization, Role,
+    Var, VarMap,
 };
 use remat_plan::{BufferId, Live, MemoryPlan, StepId};
 
 use super::improve::{Decided, Outcome};
 use super::kernels::Kernels;
 use crate::ids::EqnId;
+use crate::program::StepSource;
 use crate::steps::{Part, Step, Steps};
 
 /// The operation that runs at the peak.
@@ -21,6 +23,27 @@ pub(super) fn at(kernels: &Kernels<'_>, order: &[StepId], plan: &MemoryPlan) -> 
     let (step, _) = order.iter().zip(&plan.timeline).rev().max_by_key(|(_, live)| **live)?;
     let eqn = kernels.steps.eqn(kernels.calls[*step].eqn?);
     Some(PeakOperation { name: eqn.op.name(), loc: eqn.loc })
+}
+
+/// What the steps compute, in this order. A step that a plan repeats computes again what it has computed before.
+pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource> {
+    let mut has_run: HashSet<EqnId> = HashSet::new();
+    let source = |&step: &StepId| {
+        let call = &kernels.calls[step];
+        let aval = |buffer: &BufferId| kernels.buffers.aval(*buffer).clone();
+        let eqn = call.eqn.map(|eqn| kernels.steps.eqn(eqn));
+        let mut loc = eqn.map_or(Loc::UNKNOWN, |eqn| eqn.loc);
+        if call.eqn.is_some_and(|eqn| !has_run.insert(eqn)) {
+            loc.role = loc.role.max(Role::Recomputed);
+        }
+        StepSource {
+            operation: eqn.map(|eqn| eqn.op.name()),
+            loc,
+            aval: call.outs.iter().map(aval).max_by_key(Aval::bytes).unwrap_or_else(|| Aval::new(DType::U8, [0])),
+            time: kernels.steps.steps.get(step.index()).map_or(0, |step| kernels.steps.time(step)),
+        }
+    };
+    order.iter().map(source).collect()
 }
 
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.

@@ -13,6 +13,7 @@ mod start;
 mod text;
 mod training;
 mod tutorial;
+mod wrong_numbers;
 
 use std::error::Error;
 
@@ -33,4 +34,5 @@ pub(crate) const ALL: &[(&str, Run)] = &[
     ("text", text::main),
     ("training", || Ok(training::main()?)),
     ("tutorial", || Ok(tutorial::main()?)),
+    ("wrong_numbers", || Ok(wrong_numbers::main()?)),
 ];

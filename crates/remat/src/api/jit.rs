@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Policy, Result, Value};
+use remat_ir::{
+    Aval, Call, Error, ErrorKind, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Policy, Profile, Result, Value,
+};
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
@@ -201,6 +203,40 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             compiled.run("jit", leaves, loc).map_err(|e| e.at(loc))?
         };
         rebuild(&entry.like, outs)
+    }
+
+    /// As [`Jitted::call`], and waits; with the time of each step that the engine ran: its operation, your line, and whether it belongs to
+    /// the forward pass, computes something again, or belongs to the derivative.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, jit, value_and_grad};
+    /// let w = Tensor::eye(64, DType::F32);
+    /// let step = jit(value_and_grad(|x: &Tensor| x.matmul(&w).tanh().sum(..)));
+    /// let ((loss, _), profile) = step.profile(Tensor::ones([256, 64], DType::F32))?;
+    /// assert_eq!(loss.shape()?, []);
+    /// println!("{profile}");
+    /// let products = profile.by_operation().into_iter().find(|group| group.name == "dot_general").expect("two");
+    /// assert_eq!(products.steps, 2);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Jitted::call`]; if it does not run on the native engine, or a trace is open.
+    #[track_caller]
+    pub fn profile(&self, args: A) -> Result<(R::Tree, Profile)> {
+        let loc = current_loc();
+        let (leaves, structure) = structure(&args);
+        let entry = self.entry(&args, &leaves, structure)?;
+        drop(args);
+        let run = || {
+            if Tracer::is_open() {
+                let message = "a function has no profile while another is traced; profile the outermost one";
+                return Err(Error::new(ErrorKind::Traced, "profile", message));
+            }
+            self.compiled(&entry, &leaves)?.run_profiled("profile", leaves, loc)
+        };
+        let (outs, profile) = run().map_err(|error: Error| error.at(loc))?;
+        Ok((rebuild(&entry.like, outs)?, profile))
     }
 
     /// Traces the function for an argument of this structure and avals, whose values are not read.

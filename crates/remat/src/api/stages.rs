@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use remat_ir::{
     Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Moves,
-    Rematerialization, Result, Value,
+    Profile, Rematerialization, Result, Value,
 };
 use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
@@ -435,25 +435,50 @@ impl Compiled {
     }
 
     fn check_and_run(&self, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
+        self.expect_leaves(&leaves)?;
+        self.run("compiled", leaves, loc)
+    }
+
+    /// # Errors
+    /// If these are no leaves for the program on its device.
+    fn expect_leaves(&self, leaves: &[Tensor]) -> Result<()> {
         if Tracer::is_open() {
             let message = "a compiled program cannot be called while a function is traced; call the jitted function";
             return Err(Error::new(ErrorKind::Traced, "compiled", message));
         }
-        expect_avals("compiled", "leaf", &leaves, self.avals.iter())?;
+        expect_avals("compiled", "leaf", leaves, self.avals.iter())?;
         let device = Target { device: Some(self.device.clone()), ..Target::default() };
-        device.device_for("compiled", &[], &leaves)?;
-        self.run("compiled", leaves, loc)
+        device.device_for("compiled", &[], leaves).map(drop)
+    }
+
+    /// As [`Compiled::call`], and waits; with the time of each step.
+    ///
+    /// # Errors
+    /// As [`Compiled::call`]; if the device is not the native engine.
+    #[track_caller]
+    pub fn profile(&self, leaves: Vec<Tensor>) -> Result<(Vec<Tensor>, Profile)> {
+        let loc = current_loc();
+        let run = || {
+            self.expect_leaves(&leaves)?;
+            self.run_profiled("profile", leaves, loc)
+        };
+        run().map_err(|error: Error| error.at(loc))
+    }
+
+    /// The time of each step of a run on leaves with its avals. Checks do not run.
+    pub(super) fn run_profiled(
+        &self,
+        operation: &str,
+        leaves: Vec<Tensor>,
+        loc: Loc,
+    ) -> Result<(Vec<Tensor>, Profile)> {
+        let (outs, profile) = self.executable.profile(self.values(operation, leaves)?)?;
+        Ok((tensors(outs, loc), profile))
     }
 
     /// Runs the program on leaves with its avals, on its device or the host.
     pub(super) fn run(&self, operation: &str, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
-        let values = into_values(operation, operands(&self.captured, leaves))?;
-        if let Some(limit) = self.limit {
-            let needed = self.executable.peak_of(&values);
-            if needed > limit {
-                return Err(self.memory_report().over_limit(needed, limit));
-            }
-        }
+        let values = self.values(operation, leaves)?;
         match &self.checked {
             None => Ok(tensors(self.executable.execute(values)?, loc)),
             Some((jaxpr, checked)) => {
@@ -463,6 +488,21 @@ impl Compiled {
                 Ok(tensors(outs, loc))
             }
         }
+    }
+
+    /// The arguments of a run on these leaves.
+    ///
+    /// # Errors
+    /// If the run would need more than the limit.
+    fn values(&self, operation: &str, leaves: Vec<Tensor>) -> Result<Vec<Value>> {
+        let values = into_values(operation, operands(&self.captured, leaves))?;
+        if let Some(limit) = self.limit {
+            let needed = self.executable.peak_of(&values);
+            if needed > limit {
+                return Err(self.memory_report().over_limit(needed, limit));
+            }
+        }
+        Ok(values)
     }
 
     /// An argument of the program in words.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use remat_ir::{
     Array, Atom, Aval, BroadcastInDim, Call, Cond, DynamicSlice, DynamicUpdateSlice, Error, ErrorKind, Jaxpr, Literal,
-    Loc, Op, Reshape, Result, Scan, Shape, Value, Var, VarMap, While,
+    Loc, Op, Reshape, Result, Role, Scan, Shape, Value, Var, VarMap, While,
 };
 
 use super::{Checks, Found, floats, index_of, indices};
@@ -52,7 +52,7 @@ impl Inside {
                 None => write!(text, ", in iteration {number}"),
             };
         }
-        if loc.is_derivative {
+        if loc.role == Role::Derivative {
             text += ", in the derivative";
         }
         text
@@ -152,8 +152,8 @@ impl Checked {
 
     /// The results of an operation.
     fn operation(self, op: &Op, ins: Vec<Value>, loc: Loc, around: &Inside) -> Result<Vec<Value>> {
-        let is_derivative = loc.is_derivative || around.is_derivative;
-        let loc = Loc { is_derivative, ..loc };
+        let is_derivative = loc.role == Role::Derivative || around.is_derivative;
+        let loc = if is_derivative { Loc { role: Role::Derivative, ..loc } } else { loc };
         let inside = || Inside { is_derivative, ..around.clone() };
         match op {
             Op::Call(Call::Jit(op)) => self.program(&op.jaxpr, ins, &inside()),
@@ -179,7 +179,7 @@ impl Checked {
         if let Op::Prim(prim) = op
             && self.checks.indices
         {
-            wrong(indices::wrong(prim, &hosts(&ins)?, loc.is_derivative))?;
+            wrong(indices::wrong(prim, &hosts(&ins)?, loc.role == Role::Derivative))?;
         }
         // An operand that nothing else reads may be overwritten by a result, and errors tell its elements.
         let operands = if self.checks.nans { ins.clone() } else { Vec::new() };

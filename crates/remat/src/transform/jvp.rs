@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Jaxpr, Op, Result};
+use remat_ir::{Atom, Builder, Jaxpr, Op, Result, Role};
 
 use super::{Env, checked, control, expect_mask, lookup, memo, read};
 use crate::rules::{Emit, rules_of};
@@ -68,9 +68,9 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
                 let outs: Vec<Atom> = b.push(op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();
                 let out_tangents = match op {
                     Op::Prim(op) if is_linearized => {
-                        b.is_derivative = true;
+                        b.role = Role::Derivative;
                         let tangents = rules_of(op).write_jvp(&mut b, &ins, &outs, &in_tangents);
-                        b.is_derivative = false;
+                        b.role = Role::Written;
                         tangents.map_err(|e| e.at(eqn.loc))?
                     }
                     _ => vec![None; outs.len()],

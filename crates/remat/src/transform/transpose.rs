@@ -8,7 +8,7 @@
 //! The program is first split by partial evaluation. Everything that does not depend on the linear inputs is computed; then the linear
 //! equations are visited backwards, each passing cotangents to its linear operands.
 
-use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result};
+use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result, Role};
 
 use super::partial_eval::{Saving, partial_eval};
 use super::{Env, checked, control, count, expect_mask, memo, read};
@@ -92,7 +92,7 @@ fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> 
             linear_eqns.push(eqn);
         }
     }
-    b.is_derivative = true;
+    b.role = Role::Derivative;
     for eqn in linear_eqns.into_iter().rev() {
         let out_cts: Vec<Option<Atom>> = eqn.outs.iter().map(|&v| cts[v]).collect();
         if out_cts.iter().all(Option::is_none) {
@@ -121,6 +121,6 @@ fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> 
             }
         }
     }
-    b.is_derivative = false;
+    b.role = Role::Written;
     Ok(())
 }

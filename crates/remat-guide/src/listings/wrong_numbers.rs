@@ -1,0 +1,34 @@
+//! The first NaN and the index out of range, with their lines.
+
+use remat::{Checks, DType, JitOptions, Result, Tensor, jit_with, scan, value_and_grad};
+
+pub(crate) fn main() -> Result<()> {
+    println!("== nans");
+    // ANCHOR: nans
+    // The distance of each step of a walk from its mean. In step 3 the walk stands still there.
+    let walk = Tensor::new([[2.0f32, 1.0], [0.5, -1.0], [0.0, 3.0], [0.0, 0.0], [1.0, 1.0]]);
+    let loss = |scale: &Tensor| -> Result<Tensor> {
+        let body = |sum: &Tensor, step: &Tensor| {
+            let distance = (step * scale).square().sum(..).sqrt();
+            (sum + distance, ())
+        };
+        Ok(scan(body, &Tensor::from(0.0f32), &walk)?.0)
+    };
+    let options = JitOptions { checks: Some(Checks::NANS), ..JitOptions::default() };
+    let step = jit_with(&options, |scale: &Tensor| value_and_grad(loss)(scale));
+    if let Err(error) = step.call(Tensor::from(1.0f32)) {
+        println!("{error}");
+    }
+    // ANCHOR_END: nans
+
+    println!("== indices");
+    // ANCHOR: indices
+    let table = Tensor::ones([100, 8], DType::F32);
+    let options = JitOptions { checks: Some(Checks::INDICES), ..JitOptions::default() };
+    let embed = jit_with(&options, |tokens: &Tensor| table.take(tokens, 0).mean(..));
+    if let Err(error) = embed.call(Tensor::new([[5, 17], [100, 3]])) {
+        println!("{error}");
+    }
+    // ANCHOR_END: indices
+    Ok(())
+}
