@@ -6,7 +6,7 @@
 //!    pages with charts, the measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `source`: a trained model, wherever it was saved
-//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `plugin`, `cache`, `launch`: the commands
+//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `profile`, `plugin`, `cache`, `launch`: the commands
 //! 5. `main`: their arguments
 
 mod bench;
@@ -25,6 +25,7 @@ mod page;
 mod plan;
 mod plugin;
 mod policy;
+mod profile;
 mod records;
 mod run;
 mod sample;
@@ -82,6 +83,8 @@ enum Command {
     /// and for graphs when each step runs and where each result is in memory.
     #[command(after_help = plan::HELP)]
     Plan(plan::Args),
+    /// Run training steps of a model, and print where their time goes: by operation, by line, and by forward pass, recomputation and derivative.
+    Profile(profile::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -134,6 +137,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Export(args) => export::run(args, &mut out),
         Command::Bench(command) => bench::run(command, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
+        Command::Profile(args) => profile::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
         Command::Cache(command) => cache::run(command, &mut out),
         Command::Launch(args) => launch::run(args, &mut out),

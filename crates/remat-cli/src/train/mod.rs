@@ -22,7 +22,7 @@ use remat_cli::text::{printable, shell_word};
 use remat_io::Checkpoints;
 
 pub(crate) use evaluate::mean_loss;
-pub(crate) use measure::{Measured, architecture, measure};
+pub(crate) use measure::{Measured, architecture, measure, profiled};
 pub(crate) use optimizer::OptimizerState;
 pub(crate) use plan::{shapes, step as planned_step};
 pub(crate) use step::Step;
