@@ -11,6 +11,7 @@ mod calls;
 mod control;
 mod custom;
 mod elementwise;
+mod folding;
 mod frame;
 mod indexing;
 mod linalg;
@@ -91,6 +92,17 @@ pub fn import(module: &Module<'_>, options: ImportOptions) -> Result<Imported> {
     Ok(Imported { jaxpr: body.jaxpr, constants, donations })
 }
 
+/// A number among the attributes of the module.
+fn module_number(module: &Module<'_>, outer: &Operation, name: &str) -> Option<i64> {
+    let Attr::Dictionary(attributes) = module.attribute(outer.dictionary?) else { return None };
+    let is_named = |id: AttrId| matches!(module.attribute(id), Attr::String(text) if *text == name.as_bytes());
+    let &(_, value) = attributes.iter().find(|&&(key, _)| is_named(key))?;
+    match module.attribute(value) {
+        Attr::Integer(_, number) => Some(*number),
+        _ => None,
+    }
+}
+
 /// A function of the file as a program, with the constants that it takes in front.
 #[derive(Clone)]
 struct Function {
@@ -117,6 +129,11 @@ impl<'a, 'm> Importer<'a, 'm> {
         let [outer] = &module.block.operations[..] else {
             return Err(malformed("module", "the file has not one module"));
         };
+        for name in ["mhlo.num_partitions", "mhlo.num_replicas"] {
+            if let Some(count) = module_number(module, outer, name).filter(|&count| count > 1) {
+                return Err(unsupported("module", format_args!("a program for {count} devices")));
+            }
+        }
         let mut functions = HashMap::new();
         for op in outer.regions.iter().flat_map(|region| &region.blocks).flat_map(|block| &block.operations) {
             match module.name(op) {

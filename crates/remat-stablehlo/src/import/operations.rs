@@ -65,9 +65,7 @@ impl<'a, 'm> Importer<'a, 'm> {
             | "collective_reduce"
             | "cross-replica-sum"
             | "partition_id"
-            | "replica_id" => {
-                return Err(node.unsupported("an operation between devices; the program has to be one for one device"));
-            }
+            | "replica_id" => self.on_one_device(node)?,
             "fft" | "complex" | "real" | "imag" => return Err(node.unsupported("complex numbers")),
             "rng_bit_generator" | "rng" => {
                 return Err(node.unsupported(
@@ -83,6 +81,20 @@ impl<'a, 'm> Importer<'a, 'm> {
             _ => self.elementwise(node)?,
         }
         Ok(None)
+    }
+
+    /// Operations between devices, of which there is one: it gets what it gives.
+    fn on_one_device(&mut self, node: Node<'a, 'm>) -> Result<()> {
+        use remat_ir::{DType, Literal};
+        if matches!(node.name, "partition_id" | "replica_id") {
+            return self.define(node, &[Literal::from_i128(DType::U32, 0).into()]);
+        }
+        let sends = if node.name == "collective_permute" { node.pairs("source_target_pairs")? } else { vec![(0, 0)] };
+        if sends[..] != [(0, 0)] {
+            return Err(node.unsupported("an operation between devices; the program has to be one for one device"));
+        }
+        let operands = self.all_operands(node)?;
+        self.define(node, &operands)
     }
 
     fn constant(&mut self, node: Node<'a, 'm>) -> Result<()> {

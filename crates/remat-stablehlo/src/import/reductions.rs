@@ -7,7 +7,8 @@ use super::properties::Node;
 use crate::patterns::{self, Fold};
 
 impl<'a, 'm> Importer<'a, 'm> {
-    /// A sum, a product, an extremum or a fold of bits, of one array or of several at once; or the position of an extremum.
+    /// A sum, a product, an extremum or a fold of bits, of one array or of several at once; or the position of an extremum; or what any function
+    /// gives.
     pub(super) fn reduce(&mut self, node: Node<'a, 'm>) -> Result<()> {
         let operands = self.all_operands(node)?;
         if operands.is_empty() || !operands.len().is_multiple_of(2) {
@@ -26,9 +27,8 @@ impl<'a, 'm> Importer<'a, 'm> {
         if let Some(results) = self.arg_reduce(arrays, inits, &axes, &body)? {
             return self.define(node, &results);
         }
-        Err(node.unsupported(
-            "a reduction by another function than add, multiply, max, min, and, or, or the position of an extremum",
-        ))
+        let results = self.reduce_by_function(node, arrays, inits, &axes, &body)?;
+        self.define(node, &results)
     }
 
     fn fold(&mut self, node: Node<'a, 'm>, fold: Fold, x: Atom, init: Atom, axes: &Shape) -> Result<Atom> {

@@ -11,16 +11,19 @@ use crate::patterns::{self, Fold};
 
 impl<'a, 'm> Importer<'a, 'm> {
     pub(super) fn window(&mut self, node: Node<'a, 'm>) -> Result<()> {
-        let result =
-            if node.name == "reduce_window" { self.reduce_window(node)? } else { self.select_and_scatter(node)? };
-        self.define(node, &[result])
+        let results = match node.name {
+            "reduce_window" => self.reduce_window(node)?,
+            _ => vec![self.select_and_scatter(node)?],
+        };
+        self.define(node, &results)
     }
 
-    fn reduce_window(&mut self, node: Node<'a, 'm>) -> Result<Atom> {
-        if node.op.operands.len() != 2 {
-            return Err(node.unsupported("windows of several arrays at once"));
+    fn reduce_window(&mut self, node: Node<'a, 'm>) -> Result<Vec<Atom>> {
+        let operands = self.all_operands(node)?;
+        if operands.is_empty() || !operands.len().is_multiple_of(2) {
+            return Err(node.malformed("takes as many initial values as arrays"));
         }
-        let [x, init] = self.operands(node)?;
+        let (arrays, inits) = operands.split_at(operands.len() / 2);
         let body = self.closed_body(node, 0)?;
         let window = Window {
             dimensions: node.sizes("window_dimensions")?,
@@ -29,34 +32,42 @@ impl<'a, 'm> Importer<'a, 'm> {
             base_dilation: node.sizes("base_dilations")?,
             window_dilation: node.sizes("window_dilations")?,
         };
+        let one = match (arrays, inits) {
+            (&[x], &[init]) => self.window_of_one(x, init, &window, &body)?,
+            _ => None,
+        };
+        match one {
+            Some(result) => Ok(vec![result]),
+            None => self.windows_by_function(node, arrays, inits, &window, &body),
+        }
+    }
+
+    /// Windows of one array, if there is an operation for them.
+    fn window_of_one(&mut self, x: Atom, init: Atom, window: &Window, body: &Jaxpr) -> Result<Option<Atom>> {
         let aval = self.aval(x);
         // A window of one element: the initial value changes nothing.
-        let is_single = window.dimensions.iter().all(|&size| size == 1) && is_plain(&window);
-        if is_single && window.dimensions.len() == aval.rank() && cumulative_kind(&body, aval.dtype, init).is_some() {
-            return Ok(x);
+        let is_single = window.dimensions.iter().all(|&size| size == 1) && is_plain(window);
+        if is_single && window.dimensions.len() == aval.rank() && cumulative_kind(body, aval.dtype, init).is_some() {
+            return Ok(Some(x));
         }
-        if let Some((axis, reverse)) = whole_dimension(&window, &aval.shape)
-            && let Some(kind) = cumulative_kind(&body, aval.dtype, init)
+        if let Some((axis, reverse)) = whole_dimension(window, &aval.shape)
+            && let Some(kind) = cumulative_kind(body, aval.dtype, init)
         {
-            return self.emit(Cumulative { kind, axis, reverse }, &[x]);
+            return self.emit(Cumulative { kind, axis, reverse }, &[x]).map(Some);
         }
-        let kind = match patterns::fold(&body, aval.dtype) {
+        let (kind, fold) = match patterns::fold(body, aval.dtype) {
             Some(Fold::Sum) => (WindowKind::Sum, Fold::Sum),
             Some(Fold::Max) => (WindowKind::Max, Fold::Max),
             Some(Fold::Min) => (WindowKind::Min, Fold::Min),
-            _ => {
-                return Err(node.unsupported(
-                    "windows by another function than add, max or min, or a cumulative product or logarithm of sums",
-                ));
-            }
+            _ => return Ok(None),
         };
-        let result = self.emit(ReduceWindow { kind: kind.0, window }, &[x])?;
-        match init {
-            Atom::Lit(literal) if kind.1.is_identity(literal) => Ok(result),
-            // An extremum may count the initial value any number of times.
-            _ if kind.1 != Fold::Sum => self.emit(kind.1.binary(), &[result, init]),
-            _ => Err(node.unsupported("sums of windows that begin with another value than zero")),
+        let is_identity = matches!(init, Atom::Lit(literal) if fold.is_identity(literal));
+        if !is_identity && fold == Fold::Sum {
+            return Ok(None);
         }
+        let result = self.emit(ReduceWindow { kind, window: window.clone() }, &[x])?;
+        // An extremum may count the initial value any number of times.
+        if is_identity { Ok(Some(result)) } else { self.emit(fold.binary(), &[result, init]).map(Some) }
     }
 
     /// Adds each element of the source to the place of the first extremum in its window: the derivative of max pooling. Windows with a NaN, for

@@ -276,7 +276,7 @@ impl<'b> Analysis<'b> {
                 };
                 ys[carry] = Some(y);
             } else if let (Op::Prim(Prim::Reshape(_)), Some(slice)) =
-                (&eqn.op, eqn.ins[0].var().and_then(|var| inner[var]))
+                (&eqn.op, eqn.ins.first().and_then(|atom| inner[atom.var()?]))
                 && b.shape(slice) == body.aval(eqn.outs[0]).shape
             {
                 env[eqn.outs[0]] = Some(slice);

@@ -211,6 +211,15 @@ fn a_loop_over_slices_is_a_scan() {
 }
 
 #[test]
+fn a_scan_may_have_operations_without_operands() {
+    let at = "q:f32[3] = iota[dimension=0 dtype=float32 shape=(3,)]; e:i32[] = sub 5:i32[] i; k:i32[] = sub e 1:i32[]";
+    let counted = body(at, "add i 1:i32[]", "y u k 0:i32[]", "add q r");
+    let expected =
+        "5 iterations, 0 constants, 1 carries, 2 operands, backward true, 0 slices, 0 writes, counter Literal(5:i32[])";
+    assert_eq!(looped(COND, &counted).unwrap(), expected);
+}
+
+#[test]
 fn what_is_nearly_a_scan_keeps_its_slices() {
     let k = "k:i32[] = sub 4:i32[] i";
     // Slices in both directions: those of one stay.
