@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code, reason = "the C interface; each use says why it is sound")]
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::c_void;
 
 use crate::buffer::{self, Buffer};

@@ -7,6 +7,7 @@ Ends with code 1 if a result differs or a program fails.
 """
 
 import argparse
+import importlib.metadata
 import pathlib
 import sys
 import threading
@@ -24,6 +25,13 @@ import write  # noqa: E402
 
 jax.config.update("jax_platforms", PLATFORMS)
 FAULTS = []
+
+if not importlib.metadata.entry_points(group="jax_plugins", name="remat"):
+    # The package is not installed, which would register it.
+    sys.path.insert(0, str(HERE.parent / "python"))
+    import remat_pjrt
+
+    remat_pjrt.initialize()
 
 
 def check(name, holds, message=""):

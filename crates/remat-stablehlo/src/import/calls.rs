@@ -61,14 +61,14 @@ impl<'a, 'm> Importer<'a, 'm> {
         op.takes(self.aval(x).dtype).then_some(op)
     }
 
-    /// Whether the largest come first with the first of equals, along the last dimension.
+    /// Whether the largest come first, along the last dimension. Ours is stable, which a program may but need not ask for.
     fn is_usual_top_k(&self, node: Node<'a, 'm>) -> bool {
         let Some(Attr::Dictionary(attributes)) = node.module.property(node.op, "composite_attributes") else {
             return false;
         };
         attributes.iter().all(|&(name, value)| match (self.text(name), node.module.attribute(value)) {
-            (b"k", _) => true,
-            (b"is_stable" | b"largest", Attr::Bool(value)) => *value,
+            (b"k" | b"is_stable", _) => true,
+            (b"largest", Attr::Bool(value)) => *value,
             _ => false,
         })
     }

@@ -1,0 +1,44 @@
+//! The plugin under JAX: `tests/programs.py`, in a Python that has JAX.
+//!
+//! `REMAT_JAX_PYTHON` names the interpreter, or several with `:` between them; without it, `python3` is tried. Where there is no JAX, this says
+//! so and tests nothing, unless `REMAT_REQUIRE_JAX` is set.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The library that was built with this test.
+fn library() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let deps = exe.parent().unwrap();
+    let name = format!("{}remat_pjrt{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let found = [deps, deps.parent().unwrap()].map(|folder| folder.join(&name)).into_iter().find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not in {}", deps.display()))
+}
+
+#[test]
+fn programs_of_jax_run_on_the_plugin() {
+    let pythons = std::env::var("REMAT_JAX_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let mut tested = 0;
+    for python in pythons.split(':') {
+        let has_jax =
+            Command::new(python).args(["-c", "import jax"]).output().is_ok_and(|output| output.status.success());
+        if !has_jax {
+            eprintln!("NOT TESTED: `{python}` has no JAX, so that no program ran on the plugin");
+            continue;
+        }
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.py");
+        let output = Command::new(python)
+            .arg(script)
+            .env("JAX_PLATFORMS", "cpu,remat")
+            .env("REMAT_PJRT_LIBRARY", library())
+            .env_remove("REMAT_MEMORY_LIMIT")
+            .output()
+            .unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{python}: {out}\n{err}");
+        eprint!("{python}: {out}");
+        tested += 1;
+    }
+    let is_required = std::env::var_os("REMAT_REQUIRE_JAX").is_some();
+    assert!(tested > 0 || !is_required, "no Python of `{pythons}` has JAX");
+}
