@@ -6,12 +6,11 @@
 //!
 //! Layers, each of which uses only those above it in this list:
 //!
-//! 1. `failure`, `sys`: errors; the structs and numbers of the header
-//! 2. `event`, `layout`: events, which are always ready; elements in any order of dimensions
-//! 3. `place`: the client, its device, its memory, the topology, all of which are one of a kind
-//! 4. `buffer`: arrays
-//! 5. `program`: compiled programs
-//! 6. `table`: the functions, by their places in the table
+//! 1. `failure`: errors
+//! 2. `sys`, `event`, `layout`, `place`, `buffer`, `program`: the structs and numbers of the header, and what they point to: events, which are
+//!    always ready; elements in any order of dimensions; the client, its device, its memory and the topology, of which there is one each;
+//!    arrays; compiled programs. The structs and the objects refer to each other
+//! 3. `table`: the functions, by their places in the table
 
 mod buffer;
 mod event;

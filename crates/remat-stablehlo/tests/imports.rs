@@ -112,7 +112,7 @@ fn a_file_that_ends_early_says_where() {
     let bytes = bytes("sorting");
     for length in 0..bytes.len() {
         let error = Module::read(&bytes[..length]).unwrap_err();
-        let (_, offset) = error.message().rsplit_once(" at byte ").expect(error.message());
+        let (_, offset) = error.message().rsplit_once(" at byte ").unwrap_or_else(|| panic!("{error}"));
         assert!(offset.parse::<usize>().unwrap() <= length, "{length}: {error}");
     }
     let error = Module::read(b"{ lambda ; a:f32[]. let in (a,) }").unwrap_err();
