@@ -8,6 +8,7 @@ Ends with code 1 if a result differs or a program fails.
 
 import argparse
 import importlib.metadata
+import os
 import pathlib
 import sys
 import threading
@@ -140,6 +141,37 @@ def memory():
     check("memory", stats.argument_size_in_bytes == stats.output_size_in_bytes == 256 * 256 * 4, stats)
 
 
+def limits():
+    """A limit makes the engine compute values again; one that cannot be met is an error with the lines of the live values."""
+    remat = jax.devices("remat")[0]
+    x = jax.device_put(np.ones((512, 64), np.float32), remat)
+    w = jax.device_put(np.eye(64, dtype=np.float32), remat)
+
+    def loss(w, x):
+        for _ in range(12):
+            x = jnp.tanh(x @ w)
+        return x.sum()
+
+    def compiled(limit):
+        if limit:
+            os.environ["REMAT_MEMORY_LIMIT"] = limit
+        try:
+            return jax.jit(jax.grad(loss)).lower(w, x).compile()
+        finally:
+            os.environ.pop("REMAT_MEMORY_LIMIT", None)
+
+    free, limited = compiled(None), compiled("1.3MiB")
+    sizes = [program.memory_analysis().temp_size_in_bytes for program in (free, limited)]
+    check("a limit", sizes[1] < 0.8 * sizes[0], sizes)
+    check("values within a limit", (np.asarray(free(w, x)) == np.asarray(limited(w, x))).all())
+    try:
+        compiled("100KiB")
+        check("a limit that is too low", False, "is met")
+    except Exception as error:
+        text = str(error)
+        check("a limit that is too low", "RESOURCE_EXHAUSTED" in text and "programs.py:" in text, text)
+
+
 def threads():
     remat = jax.devices("remat")[0]
     f = jax.jit(lambda x: jnp.sin(x @ x).sum())
@@ -166,6 +198,7 @@ if __name__ == "__main__":
     arrays()
     donation()
     memory()
+    limits()
     threads()
     print(f"JAX {jax.__version__}: {len(FAULTS)} faults", flush=True)
     sys.exit(1 if FAULTS else 0)
