@@ -13,6 +13,8 @@ impl<'a, 'm> Importer<'a, 'm> {
         let results = match (&*target, &operands[..]) {
             ("Sharding" | "SPMDFullToShardShape" | "SPMDShardToFullShape" | "LayoutConstraint", &[_])
             | ("xla.sdy.FuncResultSharding" | "annotate_device_placement", &[_]) => operands,
+            ("Qr", &[a]) => self.householder(node, a)?,
+            ("ProductOfElementaryHouseholderReflectors", &[a, taus]) => self.reflections(node, a, taus)?,
             ("mhlo.erf", &[x]) => vec![self.emit(Unary::Erf, &[x])?],
             _ => {
                 let shown: String = target.chars().take(100).filter(|c| !c.is_control()).collect();
@@ -21,9 +23,7 @@ impl<'a, 'm> Importer<'a, 'm> {
                     target if target.starts_with("lapack_") || target.starts_with("blas_") => {
                         "a function of the CPU's LAPACK, which JAX writes for its own CPU backend only"
                     }
-                    "Qr" | "ProductOfElementaryHouseholderReflectors" | "Eigh" | "Svd" | "LuDecomposition" => {
-                        "a factorisation of a matrix"
-                    }
+                    "Qr" | "Eigh" | "Svd" | "LuDecomposition" => "a factorisation of a matrix",
                     _ => "a function of another backend",
                 };
                 return Err(node.unsupported(format_args!("`{shown}`, {why}")));

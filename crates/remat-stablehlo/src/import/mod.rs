@@ -13,6 +13,7 @@ mod custom;
 mod elementwise;
 mod folding;
 mod frame;
+mod householder;
 mod indexing;
 mod linalg;
 mod locations;
