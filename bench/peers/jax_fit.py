@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 
+# As in jax_decoder, which is imported once the environment is set.
 POLICIES = ["none", "dots", "dots_with_no_batch_dims", "names", "offload", "nothing"]
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -32,65 +33,14 @@ os.environ.update(TPU_SKIP_MDS_QUERY="1", TPU_ACCELERATOR_TYPE="v5litepod-4", TP
 
 import jax  # noqa: E402, after the environment is set
 import jax.numpy as jnp  # noqa: E402
-from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from jax.experimental import topologies  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 import numpy as np  # noqa: E402
 
-saved = jax.checkpoint_policies
-CHECKPOINT = {
-    "dots": saved.dots_saveable,
-    "dots_with_no_batch_dims": saved.dots_with_no_batch_dims_saveable,
-    "names": saved.save_only_these_names("qkv", "attn"),
-    "offload": saved.save_and_offload_only_these_names(
-        names_which_can_be_saved=[], names_which_can_be_offloaded=["qkv", "attn"], offload_src="device", offload_dst="pinned_host"),
-    "nothing": saved.nothing_saveable,
-}
+import jax_decoder  # noqa: E402
 
-
-def norm(x, scale):
-    wide = x.astype(jnp.float32)
-    return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
-
-
-def rotate(x, cos, sin):
-    first, second = jnp.split(x, 2, -1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
-
-
-def angles(dtype):
-    half = a.head_features // 2
-    rates = jnp.exp(jnp.arange(half, dtype=jnp.float32) * (-np.log(500_000.0) / half))
-    table = jnp.arange(a.sequence, dtype=jnp.float32)[:, None, None] * rates
-    return jnp.cos(table).astype(dtype), jnp.sin(table).astype(dtype)
-
-
-def block(x, w):
-    h = norm(x, w["norm1"])
-    heads = lambda name, count: jnp.reshape(checkpoint_name(h @ w[name], "qkv"), (*h.shape[:2], count, a.head_features))
-    q, k, v = heads("q", a.heads), heads("k", a.key_heads), heads("v", a.key_heads)
-    cos, sin = angles(x.dtype)
-    mixed = jax.nn.dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
-    x = x + checkpoint_name(jnp.reshape(mixed, (*x.shape[:2], -1)), "attn") @ w["out"]
-    h = norm(x, w["norm2"])
-    return x + (jax.nn.silu(h @ w["gate"]) * (h @ w["up"])) @ w["down"]
-
-
-def loss(model, tokens, targets):
-    run = block if a.policy == "none" else jax.checkpoint(block, policy=CHECKPOINT[a.policy], prevent_cse=False)
-    x, _ = jax.lax.scan(lambda x, w: (run(x, w), None), model["embed"][tokens], model["blocks"])
-    logits = (norm(x, model["norm"]) @ model["head"].T).astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    return jnp.mean(jax.nn.logsumexp(logits, -1) - chosen)
-
-
-def shapes():
-    queries, keys = a.heads * a.head_features, a.key_heads * a.head_features
-    weights = dict(norm1=(a.width,), q=(a.width, queries), k=(a.width, keys), v=(a.width, keys), out=(queries, a.width),
-                   norm2=(a.width,), gate=(a.width, a.hidden), up=(a.width, a.hidden), down=(a.hidden, a.width))
-    blocks = {name: (a.layers, *shape) for name, shape in weights.items()}
-    return dict(embed=(a.vocabulary, a.width), blocks=blocks, norm=(a.width,), head=(a.vocabulary, a.width))
-
+sizes = {name: getattr(a, name) for name in ("layers", "width", "heads", "key_heads", "head_features", "hidden", "vocabulary")}
+decoder = jax_decoder.Decoder(dict(sizes, kind="llama", tied=False, positions=0), a.policy, a.sequence)
 
 topology = topologies.get_topology_desc(a.topology, "tpu")
 mesh = Mesh(np.array(topology.devices).reshape(a.chips), ("data",))
@@ -104,11 +54,10 @@ def cut(shape):
 
 
 array = lambda shape, dtype, sharding: jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
-is_shape = lambda leaf: isinstance(leaf, tuple)
-model = jax.tree.map(lambda shape: array(shape, jnp.bfloat16, cut(shape)), shapes(), is_leaf=is_shape)
+model = {name: array(shape, jnp.bfloat16, cut(shape)) for name, shape in decoder.shapes().items()}
 tokens = array((a.batch, a.sequence), jnp.int32, NamedSharding(mesh, P("data")))
-out = (NamedSharding(mesh, P()), jax.tree.map(cut, shapes(), is_leaf=is_shape))
-lowered = jax.jit(jax.value_and_grad(loss), out_shardings=out).lower(model, tokens, tokens)
+out = (NamedSharding(mesh, P()), {name: cut(shape) for name, shape in decoder.shapes().items()})
+lowered = jax.jit(jax.value_and_grad(decoder.loss), out_shardings=out).lower(model, tokens, tokens)
 options = {"xla_allow_excess_precision": False}
 if a.fast:
     options["optimization_level"] = 9

@@ -8,8 +8,8 @@
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments of all commands
-//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`, `chart`, `accuracy`, `reads`,
-//!    `plans`
+//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `device`, `generate`, `stablehlo`, `chart`, `accuracy`,
+//!    `reads`, `plans`
 
 mod arguments;
 mod case;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{accuracy, calls, chart, generate, plans, reads, scaling, stablehlo, step, vision};
+use commands::{accuracy, calls, chart, device, generate, plans, reads, scaling, stablehlo, step, vision};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -43,6 +43,8 @@ enum Command {
     Scaling(scaling::Args),
     /// The time spent besides computing: calls, and compiling a deep step
     Calls(calls::Args),
+    /// Whether a device of XLA is there and computes: a scalar, products of matrices, as lines of JSON
+    Device(device::Args),
     /// Tokens per second of a decoder with random weights
     Generate(generate::Args),
     /// The gradient of an array of which many parts are read: planned memory and time
@@ -80,6 +82,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Unet(args) => vision::unet(args, &mut out),
         Command::Scaling(args) => scaling::run(args, &mut out),
         Command::Calls(args) => calls::run(args, &mut out),
+        Command::Device(args) => device::run(args, &mut out),
         Command::Generate(args) => generate::run(args, &mut out),
         Command::Reads(args) => reads::run(args, &mut out),
         Command::Plans(args) => plans::run(args, &mut out),

@@ -97,6 +97,12 @@ enum Command {
                             error; 2 for invalid arguments; 128 and the signal after Ctrl-C, SIGTERM and SIGHUP, which are passed on."
     )]
     Launch(launch::Args),
+    /// Run the step of one policy in this process; `fit --run` starts it
+    #[command(name = fit::ONE_POLICY, hide = true)]
+    FitOnePolicy {
+        /// The case, as JSON
+        case: String,
+    },
     /// End the processes of `launch` if it is killed, which starts this
     #[cfg(unix)]
     #[command(name = launch::GUARD, hide = true)]
@@ -138,6 +144,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Bench(command) => bench::run(command, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
         Command::Profile(args) => profile::run(args, &mut out),
+        Command::FitOnePolicy { case } => fit::one_policy(case, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
         Command::Cache(command) => cache::run(command, &mut out),
         Command::Launch(args) => launch::run(args, &mut out),

@@ -148,6 +148,21 @@ impl Engine {
         self.exclude(false, property.into(), cases.into(), reason.into())
     }
 
+    /// The excluded cases of a property, each with its reason.
+    ///
+    /// ```
+    /// # use remat_conformance::Engine;
+    /// # use remat_ir::Reference;
+    /// let engine = Engine::new(Reference).leaving_out("derivatives_agree", "sort *", "they are not promised");
+    /// let all: Vec<_> = engine.exclusions("derivatives_agree").collect();
+    /// assert_eq!(all, [("sort *", "they are not promised")]);
+    /// assert_eq!(engine.exclusions("errors_agree").count(), 0);
+    /// ```
+    pub fn exclusions(&self, property: &str) -> impl Iterator<Item = (&str, &str)> {
+        let of_property = self.exclusions.iter().filter(move |exclusion| exclusion.property == property);
+        of_property.map(|exclusion| (exclusion.cases.as_str(), exclusion.reason.as_str()))
+    }
+
     fn exclude(mut self, runs: bool, property: String, cases: String, reason: String) -> Engine {
         self.exclusions.push(Exclusion { runs, property, cases, reason });
         self

@@ -67,5 +67,6 @@ pub use chips::Chip;
 pub use device::{Xla, XlaDevices};
 pub use module::stablehlo;
 pub use options::{Attention, Options, Platform, Precision};
+pub use pjrt::DeviceMemory;
 pub use plugin::Plugin;
 pub use target::Target;

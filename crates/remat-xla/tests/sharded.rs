@@ -1,4 +1,4 @@
-//! Programs on meshes, on virtual devices of XLA for CPUs, beside the evaluator.
+//! Programs on meshes, on virtual devices of XLA for CPUs or on as many GPUs, beside the evaluator.
 
 mod support;
 
@@ -11,8 +11,13 @@ use remat_testkit::{Sample, all_samples, arrays};
 use remat_xla::{Platform, XlaDevices};
 
 fn devices(count: usize) -> Option<XlaDevices> {
-    support::xla()?;
-    Some(XlaDevices::find(Platform::Cpu, count).unwrap())
+    let there = support::xla()?.num_devices();
+    let platform = support::platform();
+    if platform != Platform::Cpu && there < count {
+        support::not_tested(&format!("a mesh of {count} devices, of which there are {there}"));
+        return None;
+    }
+    Some(XlaDevices::find(platform, count).unwrap())
 }
 
 fn program(sample: &Sample) -> Arc<Jaxpr> {
@@ -83,7 +88,7 @@ fn arrays_stay_cut_over_the_devices() {
     let (rows, both) = (compile("(x,)"), compile("(y, x)"));
     let x = Array::from_vec((0..32).map(|i| i as f32).collect(), [8, 4]).unwrap();
     let once = rows.execute(vec![x.clone().into()]).unwrap();
-    assert_eq!(once[0].device_name(), Some("xla-cpu:0-3"));
+    assert_eq!(once[0].device_name(), Some(devices.name()));
     let twice = rows.execute(once).unwrap();
     let other = both.execute(vec![twice[0].clone()]).unwrap();
     let kept: &Arc<DeviceArray> = match &twice[0] {
@@ -106,7 +111,7 @@ fn programs_that_do_not_fit_the_devices_are_refused() {
     };
     let compile = |text: String| devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).map(drop).unwrap_err();
     let error = compile(format!("{{ lambda ; a:f32[8]. let b:f32[8] = {} a in (b,) }}", map(8)));
-    assert_eq!(error.message(), "the program is for 8 devices and xla-cpu:0-3 has 4");
+    assert_eq!(error.message(), format!("the program is for 8 devices and {} has 4", devices.name()));
     let error = compile(format!(
         "{{ lambda ; a:f32[2] b:f32[4]. let c:f32[2] = {} a; d:f32[4] = {} b in (c, d) }}",
         map(2),
@@ -123,7 +128,7 @@ fn programs_that_do_not_fit_the_devices_are_refused() {
 
 #[test]
 fn virtual_devices_are_1024_at_most() {
-    if devices(1).is_none() {
+    if support::platform() != Platform::Cpu || devices(1).is_none() {
         return;
     }
     for count in [1025, 100_000, 1 << 31, u32::MAX as usize, usize::MAX] {
@@ -140,7 +145,7 @@ fn arrays_are_put_on_all_devices() {
     let Some(devices) = devices(4) else { return };
     let x = Array::from_vec((0..8).map(|i| i as f32).collect(), [8]).unwrap();
     let there = devices.put(&x).unwrap();
-    assert_eq!(there.device_name(), Some("xla-cpu:0-3"));
+    assert_eq!(there.device_name(), Some(devices.name()));
     let map = |size: usize, spec: &str, shard: usize| {
         format!(
             "shard_map[in_specs=({spec},) jaxpr={{ lambda ; c:f32[{shard}]. let d:f32[{shard}] = mul c 2.0:f32[] in (d,) }} mesh=((x, {size}),) out_specs=({spec},)]"

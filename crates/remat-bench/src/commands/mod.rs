@@ -3,6 +3,7 @@
 pub(crate) mod accuracy;
 pub(crate) mod calls;
 pub(crate) mod chart;
+pub(crate) mod device;
 pub(crate) mod generate;
 pub(crate) mod plans;
 pub(crate) mod reads;

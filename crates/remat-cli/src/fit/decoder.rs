@@ -1,7 +1,7 @@
 //! A decoder as a function, with its blocks as a loop over stacked weights.
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
-use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, scan, tree};
+use remat::{DType, Device, JitOptions, Policy, Result, Tensor, Tree, checkpoint, jit_with, random, scan, tree};
 
 use super::config::{Config, Kind};
 
@@ -10,6 +10,9 @@ const EPS: f64 = 1e-5;
 
 /// The base of the rotary frequencies of queries and keys.
 const ROTATION_BASE: f64 = 500_000.0;
+
+/// The range of random weights on either side of 0.
+const RANGE: f64 = 0.035;
 
 /// Scale and shift of a norm; RMS norms have no shift.
 #[derive(Clone, Tree)]
@@ -58,6 +61,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// Tokens and their successors.
+    pub(crate) fn new(tokens: Tensor, targets: Tensor) -> Batch {
+        Batch { tokens, targets }
+    }
+
     /// A batch without elements, for tracing.
     pub(crate) fn shape_only(batch: usize, sequence: usize) -> Batch {
         let tokens = Tensor::shape_only([batch, sequence], DType::I32);
@@ -97,6 +105,36 @@ impl Decoder {
         };
         let head = (!config.tied).then(|| weights(&[vocabulary, width]));
         Decoder { embed: weights(&[vocabulary, width]), positions, blocks, norm: norm(&[]), head }
+    }
+
+    /// A model of random weights on a device, with the same numbers on each: of -0.035 to 0.035, so that their deviation is 0.02; scales of
+    /// norms are 1, and shifts 0. The weights of leaf `i` are `uniform(fold_in(key(0), i), ..)` of f32, which JAX's generator gives too.
+    ///
+    /// # Errors
+    /// If the device has no memory for them.
+    pub(crate) fn random(config: &Config, dtype: DType, device: &Device) -> Result<Decoder> {
+        let options = JitOptions { device: Some(device.clone()), ..JitOptions::default() };
+        let (mut number, mut failure) = (0, None);
+        let model = tree::map(&Decoder::shape_only(config, dtype), |path, leaf| {
+            let (name, index) = (path.to_string(), number);
+            number += 1;
+            let drawn = |_: &()| -> Result<Tensor> {
+                let shape = leaf.shape()?;
+                Ok(if name.ends_with("scale") {
+                    Tensor::ones(shape, dtype)
+                } else if name.ends_with("bias") {
+                    Tensor::zeros(shape, dtype)
+                } else {
+                    random::uniform(random::key(0).fold_in(index), shape, DType::F32, -RANGE..RANGE).to_dtype(dtype)
+                })
+            };
+            let drawn = jit_with(&options, drawn).call(());
+            drawn.unwrap_or_else(|error| {
+                failure.get_or_insert(error);
+                leaf.clone()
+            })
+        });
+        failure.map_or(Ok(model), Err)
     }
 
     /// The mean cross entropy of the next tokens, in nats, with this policy around each block. It is computed in this dtype: weights of

@@ -6,12 +6,14 @@
 //! 2. `decoder`: the model; `estimate`: operations and times
 //! 3. `step`: the training step, traced
 //! 4. `place`: a step compiled for a target; `search`: the largest batch; `jobs`: several at one time; `stop`: signals
-//! 5. `report`, `page`: the rows as text, JSON and a page; `self_test`: checks of all of this
+//! 5. `measured`: a step run on a device of this machine
+//! 6. `report`, `page`: the rows as text, JSON and a page; `self_test`: checks of all of this
 
 mod config;
 mod decoder;
 mod estimate;
 mod jobs;
+mod measured;
 mod page;
 mod place;
 mod report;
@@ -91,6 +93,17 @@ pub(crate) struct Args {
     /// Write a self-contained page with a chart of memory against time to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Instead run the step on this device of this machine, such as cuda:0, xla-cpu or cpu, with random weights, each policy in its own process:
+    /// its time, the peak that was planned and the peak that the device's allocator counted
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["targets", "html", "largest_batch", "level", "time_limit", "self_test"])]
+    run: Option<String>,
+    /// With --run: timed steps, after one that compiles
+    #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000), requires = "run")]
+    steps: usize,
+    /// With --run: a batch that the process of each policy runs; repeat the flag for several, which run one after the other, also after one that
+    /// does not fit [default: that of --batch]
+    #[arg(long, value_name = "BATCH", value_parser = up_to(1 << 20), requires = "run")]
+    run_batch: Vec<usize>,
     /// Compile small steps and some known ones for every target, and check the results; it takes about ten minutes, and fails if a plugin
     /// is missing
     #[arg(long, exclusive = true)]
@@ -130,6 +143,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     config.check_context(args.context)?;
     let policies = if args.policies.is_empty() { POLICIES.map(String::from).to_vec() } else { args.policies.clone() };
     let policies: Vec<Option<Policy>> = policies.iter().map(|text| arguments::policy(text)).collect::<Result<_>>()?;
+    if let Some(device) = &args.run {
+        return run_on(device, args, &policies, out);
+    }
     let mut places = Vec::new();
     for target in &args.targets {
         places.extend(Place::read(target)?);
@@ -177,6 +193,33 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         None if is_unknown => Err(Exit(1).into()),
         None => Ok(()),
     }
+}
+
+pub(crate) use measured::{ONE as ONE_POLICY, one as one_policy};
+
+/// Runs the step on a device of this machine under each policy, and prints what it took.
+///
+/// # Errors
+/// If there is no such device, or the output cannot be written. If a policy fails at each batch, that is a row of the table; if all do, the exit
+/// code is 1.
+fn run_on(device: &str, args: &Args, policies: &[Option<Policy>], out: &mut impl Write) -> Result<()> {
+    let parameters = args.parameters.unwrap_or(args.dtype).to_string();
+    let case = measured::Case {
+        model: args.model.clone(),
+        device: device.to_string(),
+        policy: "none".to_string(),
+        batches: if args.run_batch.is_empty() { vec![args.batch] } else { args.run_batch.clone() },
+        context: args.context,
+        optimizer: args.optimizer,
+        dtype: args.dtype.to_string(),
+        parameters,
+        steps: args.steps,
+    };
+    let measured = measured::run(&case, policies, out)?;
+    if let Some(path) = &args.json {
+        fs::write(path, measured.json()?).with_context(|| path.display().to_string())?;
+    }
+    if measured.is_failed() { Err(Exit(1).into()) } else { Ok(()) }
 }
 
 /// A target and a policy, which are a row.

@@ -7,15 +7,15 @@ use remat::ir::{Cut, Device as _, Jaxpr, MemoryStats};
 use remat::optim::{AdamW, Moments, Optimizer as _, Sgd, Velocity};
 use remat::tree::leaves;
 use remat::{
-    Cpu, DType, JitOptions, Jitted, Mesh, PartitionSpec, Policy, Shardings, Tensor, Tree, eval_shape, jit_with,
-    value_and_grad,
+    Cpu, DType, Device, JitOptions, Jitted, Mesh, PartitionSpec, Policy, Shardings, Tensor, Tree, eval_shape, jit_with,
+    tree, value_and_grad,
 };
 
 use super::config::Config;
 use super::decoder::{Batch, Decoder};
 
 /// How a step uses the gradient.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Optimizer {
     /// No optimizer: the step returns the gradient
@@ -28,7 +28,7 @@ pub(crate) enum Optimizer {
 
 /// The state of an optimizer.
 #[derive(Clone, Tree)]
-enum State {
+pub(super) enum State {
     None,
     Sgd(Box<Velocity<Decoder>>),
     Adamw(Box<Moments<Decoder>>),
@@ -36,7 +36,7 @@ enum State {
 
 /// The arguments of a step.
 #[derive(Clone, Tree)]
-struct Arguments {
+pub(super) struct Arguments {
     model: Decoder,
     state: State,
     batch: Batch,
@@ -104,7 +104,7 @@ impl Step {
     /// If sizes or the policy do not fit.
     pub(crate) fn trace(&self, policy: Option<&Policy>) -> Result<Traced> {
         let arguments = self.arguments()?;
-        let lowered = self.jit(policy, &arguments)?.lower(&arguments)?;
+        let lowered = self.jit(policy, &arguments, None)?.lower(&arguments)?;
         let parts = Parts {
             parameters: self.bytes(&arguments.model)?,
             optimizer: self.bytes(&arguments.state)?,
@@ -138,9 +138,11 @@ impl Step {
         &self,
         policy: Option<&Policy>,
         arguments: &Arguments,
-    ) -> Result<Jitted<Arguments, remat::Result<Results>, impl Fn(&Arguments) -> remat::Result<Results>>> {
+        device: Option<&Device>,
+    ) -> Result<Jitted<Arguments, remat::Result<Results>, impl Fn(&Arguments) -> remat::Result<Results> + use<>>> {
         let (config, dtype, policy) = (self.config.clone(), self.dtype, policy.cloned());
-        let mut options = JitOptions { name: Some("step".to_string()), ..JitOptions::default() };
+        let mut options =
+            JitOptions { name: Some("step".to_string()), device: device.cloned(), ..JitOptions::default() };
         if self.chips > 1 {
             let mesh = Mesh::new([(AXIS, self.chips)])?;
             let Arguments { model, state, batch } = arguments;
@@ -165,6 +167,39 @@ impl Step {
                 }
             })
         }))
+    }
+
+    /// The arguments of the first step on a device, with random weights and tokens.
+    ///
+    /// # Errors
+    /// If the sizes are not valid, or the device has no memory for them.
+    pub(super) fn random(&self, device: &Device) -> Result<Arguments> {
+        let options = JitOptions { device: Some(device.clone()), ..JitOptions::default() };
+        let model = Decoder::random(&self.config, self.parameters, device)?;
+        let state = match self.optimizer {
+            Optimizer::None => State::None,
+            Optimizer::Sgd => State::Sgd(Box::new(
+                jit_with(&options, |model: &Decoder| Sgd::default().init(model)).call(model.clone())?,
+            )),
+            Optimizer::Adamw => State::Adamw(Box::new(
+                jit_with(&options, |model: &Decoder| AdamW::default().init(model)).call(model.clone())?,
+            )),
+        };
+        let batch = tree::map(&super::measured::tokens(self), |_, leaf| leaf.to_device(device));
+        Ok(Arguments { model, state, batch })
+    }
+
+    /// The step under a policy, compiled for a device at the first call.
+    ///
+    /// # Errors
+    /// If sizes or the policy do not fit.
+    pub(super) fn on(
+        &self,
+        policy: Option<&Policy>,
+        arguments: &Arguments,
+        device: &Device,
+    ) -> Result<Running<impl Fn(&Arguments) -> remat::Result<Results> + use<>>> {
+        Ok(Running { step: self.jit(policy, arguments, Some(device))?, trains: self.optimizer != Optimizer::None })
     }
 
     /// How each leaf is cut over the chips.
@@ -197,6 +232,34 @@ impl Step {
             Ok((aval.bytes() / chips) as u64)
         };
         leaves(tree).iter().map(|(_, leaf)| bytes(leaf)).sum()
+    }
+}
+
+/// A step on a device.
+pub(super) struct Running<F> {
+    step: Jitted<Arguments, remat::Result<Results>, F>,
+    /// Whether there is an optimizer; without one the weights stay as they are.
+    trains: bool,
+}
+
+impl<F: Fn(&Arguments) -> remat::Result<Results>> Running<F> {
+    /// The loss, and the arguments of the next step, which take the memory of these. It returns before they are computed.
+    ///
+    /// # Errors
+    /// If the step cannot be compiled, or the device has no memory for it.
+    pub(super) fn call(&self, arguments: Arguments) -> remat::Result<(Tensor, Arguments)> {
+        let batch = arguments.batch.clone();
+        let kept = (!self.trains).then(|| arguments.model.clone());
+        let (loss, model, state) = self.step.call(arguments)?;
+        Ok((loss, Arguments { model: kept.unwrap_or(model), state, batch }))
+    }
+
+    /// The memory of the step, by the engine that compiled it.
+    ///
+    /// # Errors
+    /// As [`Running::call`].
+    pub(super) fn memory(&self, arguments: &Arguments) -> remat::Result<MemoryStats> {
+        self.step.memory(arguments)
     }
 }
 

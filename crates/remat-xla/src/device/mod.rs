@@ -19,7 +19,7 @@ use self::array::OnDevice;
 use self::compiler::Compiler;
 use self::executable::Compiled;
 pub use self::several::XlaDevices;
-use crate::{Attention, Options, Platform, Plugin, stablehlo};
+use crate::{Attention, DeviceMemory, Options, Platform, Plugin, stablehlo};
 
 /// A device of XLA, and its engine.
 ///
@@ -116,6 +116,22 @@ impl Xla {
     /// If the plugin does not report it.
     pub fn platform_version(&self) -> Result<String> {
         self.0.compiler.client.platform_version()
+    }
+
+    /// The memory of the device, as its allocator counts it; `None` if the plugin does not count, as that for CPUs.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    pub fn device_memory(&self) -> Result<Option<DeviceMemory>> {
+        self.0.compiler.client.device_memory(self.0.ordinal)
+    }
+
+    /// The plugin's name for the device: the model of its chip.
+    ///
+    /// # Errors
+    /// If the plugin does not report it.
+    pub fn kind(&self) -> Result<String> {
+        Ok(self.0.compiler.client.device_kinds()?.swap_remove(self.0.ordinal))
     }
 
     /// The number of devices of this process.

@@ -11,7 +11,7 @@ use super::executable::Loaded;
 use super::given::{dims, element_type, given, slice};
 use super::key_value::Callbacks;
 use super::library::{Library, text};
-use super::memory::Bytes;
+use super::memory::{Bytes, DeviceMemory};
 use super::sys::{self, Arguments, Handle};
 use super::sys_optional as optional;
 use super::topology::description;
@@ -52,10 +52,22 @@ impl Client {
         Ok(client)
     }
 
-    /// The client of a node of a cluster, whose devices work with those of the other nodes. It waits until all nodes create theirs.
-    pub(crate) fn of_node(library: Library, store: Arc<KeyValueStore>) -> Result<Client> {
-        let numbers = [("node_id", store.rank()), ("num_nodes", store.nodes())];
-        let options = numbers.map(|(name, value)| sys::NamedValue::integer(name, value as i64));
+    /// The option of GPUs with the share of their memory that their allocator may take.
+    const MEMORY_FRACTION: &str = "memory_fraction";
+
+    /// The client of GPUs, whose allocator takes this share of their memory.
+    pub(crate) fn of_gpus(library: Library, memory_fraction: f32) -> Result<Client> {
+        Client::create(library, &[sys::NamedValue::float(Client::MEMORY_FRACTION, memory_fraction)], None)
+    }
+
+    /// The client of a node of a cluster of GPUs, whose devices work with those of the other nodes, and whose allocator takes this share of their
+    /// memory. It waits until all nodes create theirs.
+    pub(crate) fn of_node(library: Library, store: Arc<KeyValueStore>, memory_fraction: f32) -> Result<Client> {
+        let options = [
+            sys::NamedValue::integer("node_id", store.rank() as i64),
+            sys::NamedValue::integer("num_nodes", store.nodes() as i64),
+            sys::NamedValue::float(Client::MEMORY_FRACTION, memory_fraction),
+        ];
         Client::create(library, &options, Some(Callbacks::new(store)))
     }
 
@@ -140,6 +152,13 @@ impl Client {
     /// The id of a device of this process among those of all processes.
     pub(crate) fn device_id(&self, ordinal: usize) -> Result<u64> {
         Ok(self.device(ordinal)?.1)
+    }
+
+    /// The memory of a device of this process, if the plugin counts it.
+    pub(crate) fn device_memory(&self, ordinal: usize) -> Result<Option<DeviceMemory>> {
+        let (device, _) = self.device(ordinal)?;
+        // SAFETY: the device is there until the client is freed.
+        unsafe { DeviceMemory::of(self.library, device) }
     }
 
     /// The number of devices of this process.
@@ -241,3 +260,6 @@ impl Drop for Client {
         unsafe { self.library.free(sys::ClientDestroy { client: self.handle, ..sys::ClientDestroy::new() }) };
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,54 @@
-//! The memory of a run.
+//! The memory of a run, and that of a device.
 
 use remat_ir::{Error, ErrorKind, MemoryStats, Result};
 
 use super::library::Library;
 use super::sys::{Arguments, Handle};
-use super::sys_optional::ExecutableGetCompiledMemoryStats;
+use super::sys_optional::{DeviceMemoryStats, ExecutableGetCompiledMemoryStats};
+
+/// The bytes of a device's memory, as its allocator counts them.
+///
+/// ```
+/// use remat_xla::Xla;
+/// # fn main() -> remat_ir::Result<()> {
+/// let Ok(xla) = Xla::cpu() else { return Ok(()) };
+/// // The plugin for CPUs does not count.
+/// assert!(xla.device_memory()?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceMemory {
+    /// Bytes of arrays, programs and temporaries.
+    pub in_use: u64,
+    /// The most that were in use at a time since the process began. It is never reset.
+    pub peak: Option<u64>,
+    /// The most that may be in use.
+    pub limit: Option<u64>,
+    /// The number of allocations since the process began.
+    pub allocations: Option<u64>,
+}
+
+impl DeviceMemory {
+    /// The bytes of a device, if the plugin counts them.
+    ///
+    /// # Safety
+    /// The handle is a device of this plugin.
+    pub(super) unsafe fn of(library: Library, device: Handle) -> Result<Option<DeviceMemory>> {
+        let mut stats = DeviceMemoryStats { device, ..DeviceMemoryStats::new() };
+        // SAFETY: by the contract of this function. A plugin that knows fewer fields leaves the last ones zero.
+        if !unsafe { library.call_if_any(&mut stats) }? {
+            return Ok(None);
+        }
+        let set = |count: i64, is_set: u8| u64::try_from(count).ok().filter(|_| is_set != 0);
+        Ok(Some(DeviceMemory {
+            in_use: u64::try_from(stats.bytes_in_use).unwrap_or(0),
+            peak: set(stats.peak_bytes_in_use, stats.peak_bytes_in_use_is_set),
+            limit: set(stats.bytes_limit, stats.bytes_limit_is_set),
+            allocations: set(stats.num_allocs, stats.num_allocs_is_set),
+        }))
+    }
+}
 
 /// Bytes of a compiled program, as reported by the plugin for one chip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

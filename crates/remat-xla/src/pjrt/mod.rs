@@ -25,4 +25,5 @@ pub(crate) use client::Client;
 pub(crate) use executable::Loaded;
 pub(crate) use library::Library;
 pub(crate) use memory::Bytes;
+pub use memory::DeviceMemory;
 pub(crate) use topology::Topology;

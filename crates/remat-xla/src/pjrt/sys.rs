@@ -167,13 +167,14 @@ pub(super) struct NamedValue {
     pub(super) value_size: usize,
 }
 
-/// The value of a [`NamedValue`], by its kind. Floats are neither sent nor read.
+/// The value of a [`NamedValue`], by its kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Value {
     pub(super) int64: i64,
     pub(super) int64_list: *const i64,
     pub(super) string: *const c_char,
+    float: f32,
     boolean: bool,
 }
 
@@ -186,6 +187,11 @@ impl NamedValue {
     /// A boolean option. It refers to the name.
     pub(super) fn boolean(name: &str, boolean: bool) -> NamedValue {
         NamedValue::new(name, BOOL, Value { boolean }, 1)
+    }
+
+    /// A float option. It refers to the name.
+    pub(super) fn float(name: &str, float: f32) -> NamedValue {
+        NamedValue::new(name, FLOAT, Value { float }, 1)
     }
 
     /// A text option. It refers to both texts.
@@ -208,6 +214,9 @@ pub(super) const INT64: c_int = 1;
 
 /// `PJRT_NamedValue_kInt64List`.
 pub(super) const INT64_LIST: c_int = 2;
+
+/// `PJRT_NamedValue_kFloat`.
+const FLOAT: c_int = 3;
 
 /// `PJRT_NamedValue_kBool`.
 const BOOL: c_int = 4;

@@ -1,4 +1,4 @@
-//! Structs of functions that some plugins lack: serialized executables, the memory of a run, topologies, and compiling for them.
+//! Structs of functions that some plugins lack: serialized executables, the memory of a run and of a device, topologies, and compiling for them.
 
 use std::ffi::{c_char, c_void};
 
@@ -15,6 +15,32 @@ arguments! {
         device_description: Handle,
         device_kind: *const c_char,
         device_kind_size: usize,
+    }
+    DeviceMemoryStats PJRT_Device_MemoryStats 34 {
+        device: Handle,
+        bytes_in_use: i64,
+        peak_bytes_in_use: i64,
+        peak_bytes_in_use_is_set: u8,
+        num_allocs: i64,
+        num_allocs_is_set: u8,
+        largest_alloc_size: i64,
+        largest_alloc_size_is_set: u8,
+        bytes_limit: i64,
+        bytes_limit_is_set: u8,
+        bytes_reserved: i64,
+        bytes_reserved_is_set: u8,
+        peak_bytes_reserved: i64,
+        peak_bytes_reserved_is_set: u8,
+        bytes_reservable_limit: i64,
+        bytes_reservable_limit_is_set: u8,
+        largest_free_block_bytes: i64,
+        largest_free_block_bytes_is_set: u8,
+        pool_bytes: i64,
+        pool_bytes_is_set: u8,
+        peak_pool_bytes: i64,
+        peak_pool_bytes_is_set: u8,
+        peak_allocated_bytes: i64,
+        peak_allocated_bytes_is_set: u8,
     }
     ExecutableSerialize PJRT_Executable_Serialize 49 {
         executable: Handle,
@@ -90,10 +116,11 @@ mod tests {
         }
     }
 
-    /// The sizes that a C compiler computes for the header; in 0.81 the last struct ends after the peak, four fields earlier.
+    /// The sizes that a C compiler computes for the header; in 0.81 the last struct ends after the peak, four fields earlier,
+    /// and that of a device's memory after the peak of the pool, two fields earlier.
     #[test]
     fn structs_have_the_sizes_of_the_header() {
-        let sizes = [32, 40, 40, 56, 64, 56, 24, 40, 40, 64, 144];
+        let sizes = [32, 40, 40, 208, 56, 64, 56, 24, 40, 40, 64, 144];
         assert_eq!(SIZES, sizes);
     }
 }

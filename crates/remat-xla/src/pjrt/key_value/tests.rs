@@ -118,7 +118,7 @@ fn structs_have_the_sizes_of_the_header() {
 #[test]
 fn nodes_exchange_values_by_the_callbacks() {
     let nodes = nodes();
-    let callbacks = nodes.each_ref().map(|node| Callbacks::new(node.store().unwrap().clone()));
+    let callbacks = nodes.each_ref().map(|node| Callbacks::new(node.store().unwrap().clone(), 0.5));
     let args = callbacks.each_ref().map(|callbacks| {
         let mut args = sys::ClientCreate::new();
         callbacks.give(&mut args);
@@ -157,11 +157,11 @@ unsafe extern "C" fn create(args: *mut sys::ClientCreate) -> Handle {
     let args = unsafe { &mut *args };
     // SAFETY: the options live during the call.
     let options = unsafe { slice(args.create_options, args.num_options) };
-    // SAFETY: the options of a node are integers with names.
+    // SAFETY: the first two options of a node are integers with names.
     let parts = |option: &sys::NamedValue| unsafe {
         (super::super::library::text(option.name, option.name_size), option.value.int64)
     };
-    let options: Vec<(String, i64)> = options.iter().map(parts).collect();
+    let options: Vec<(String, i64)> = options[..2].iter().map(parts).collect();
     let node = options[0].1;
     let plugin = Plugin(args);
     assert_eq!(plugin.put(format!("node{node}").as_bytes(), &[node as u8]), None);

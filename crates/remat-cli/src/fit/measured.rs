@@ -1,0 +1,297 @@
+//! The step of the table, run on a device of this machine: what a compiler promised beside what the device measured.
+
+use std::io::Write;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use remat::ir::MemoryStats;
+use remat::report::readable_bytes;
+use remat::tree::leaves;
+use remat::{Cpu, DType, Device, Policy, Tensor, random};
+use remat_cli::arguments::{self, policy_name};
+use remat_cli::table::{readable_seconds, table};
+use remat_cli::times::median;
+use remat_cli::{child, progress, resident};
+use remat_xla::{DeviceMemory, Platform, Xla};
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use super::decoder::Batch;
+use super::estimate::Work;
+use super::step::{Optimizer, Step};
+
+/// The hidden command that runs one policy.
+pub(crate) const ONE: &str = "fit-one-policy";
+
+/// A policy to run in a process of its own, so that the peak of the device's allocator, which is never reset, is that of this policy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Case {
+    pub(super) model: String,
+    pub(super) device: String,
+    pub(super) policy: String,
+    /// The batches that run one after the other, also after one that fails.
+    pub(super) batches: Vec<usize>,
+    pub(super) context: usize,
+    pub(super) optimizer: Optimizer,
+    pub(super) dtype: String,
+    pub(super) parameters: String,
+    /// Timed steps, after one that compiles.
+    pub(super) steps: usize,
+}
+
+/// What a policy did at one batch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Row {
+    device: String,
+    policy: String,
+    batch: usize,
+    #[serde(flatten)]
+    measured: Option<Measured>,
+    /// The reason if there are no measurements.
+    error: Option<String>,
+}
+
+/// The measurements of a step. Times are seconds, sizes bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Measured {
+    /// The time until the first call returned, which traces and compiles.
+    compile_s: f64,
+    /// The time until its results were there.
+    first_s: f64,
+    /// The median time of a later step, until its results are there.
+    step_s: f64,
+    /// The median time until the call of such a step returns.
+    call_s: f64,
+    /// Operations of a step that computes nothing again.
+    flops: u64,
+    /// The peak according to the engine that compiled the step, with donated arguments.
+    planned_peak: usize,
+    /// Its temporaries.
+    temporaries: usize,
+    /// What the device's allocator counted before the first step, and after the last one; `None` where nobody counts.
+    before: Option<Counted>,
+    after: Option<Counted>,
+    /// The loss of each step, the first one included.
+    losses: Vec<f64>,
+    /// The memory after some of the steps.
+    samples: Vec<Sample>,
+    /// The seconds at which each of some calls, made without waiting between them, returned, and at which its loss was there.
+    timeline: Vec<[f64; 2]>,
+}
+
+/// The counts of an allocator, in bytes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Counted {
+    in_use: u64,
+    peak: Option<u64>,
+    limit: Option<u64>,
+    allocations: Option<u64>,
+}
+
+/// The memory after a step.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Sample {
+    /// The number of the step, from 1.
+    step: usize,
+    /// Arrays on the device, of all sizes.
+    arrays: Option<usize>,
+    /// Bytes that the device's allocator gave out.
+    in_use: Option<u64>,
+    /// Resident bytes of the process.
+    resident: Option<usize>,
+}
+
+/// The number of steps whose memory is kept, and that of calls in the timeline.
+const SAMPLES: usize = 20;
+const TIMELINE: usize = 8;
+
+/// Runs one policy, in this process.
+///
+/// # Errors
+/// If the case is not valid, or there is no such device. The failure of a batch is an error in its row.
+pub(crate) fn one(case: &str, out: &mut impl Write) -> Result<()> {
+    child::answer(case, out, rows)
+}
+
+fn rows(case: Case) -> Result<Vec<Row>> {
+    let device = Device::named(&case.device)?;
+    let policy = arguments::policy(&case.policy)?;
+    let config = Config::read(&case.model)?;
+    let row = |&batch: &usize| -> Result<Row> {
+        let step = Step {
+            config: config.clone(),
+            dtype: dtype(&case.dtype)?,
+            parameters: dtype(&case.parameters)?,
+            optimizer: case.optimizer,
+            batch,
+            context: case.context,
+            chips: 1,
+        };
+        let measured = measure(&step, policy.as_ref(), &device, case.steps);
+        let error = measured.as_ref().err().map(|error| format!("{error:#}"));
+        Ok(Row {
+            device: device.name().to_string(),
+            policy: policy_name(policy.as_ref()),
+            batch,
+            measured: measured.ok(),
+            error,
+        })
+    };
+    case.batches.iter().map(row).collect()
+}
+
+fn dtype(name: &str) -> Result<DType> {
+    super::dtype(name).map_err(anyhow::Error::msg)
+}
+
+/// The rows of all policies.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct Table(Vec<Row>);
+
+impl Table {
+    pub(super) fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Whether nothing was measured.
+    pub(super) fn is_failed(&self) -> bool {
+        self.0.iter().all(|row| row.measured.is_none())
+    }
+}
+
+/// Runs the policies, and prints a table.
+///
+/// # Errors
+/// If the output cannot be written. The failure of a policy is an error in its row.
+pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write) -> Result<Table> {
+    let bar = progress::bar(policies.len());
+    let mut all = Vec::new();
+    for policy in policies {
+        let policy = super::place::shown(policy.as_ref());
+        bar.set_message(policy.clone());
+        let case = Case { policy: policy.clone(), ..case.clone() };
+        let failed = |error: &anyhow::Error| {
+            let row = |&batch: &usize| Row {
+                device: case.device.clone(),
+                policy: policy.clone(),
+                batch,
+                measured: None,
+                error: Some(format!("{error:#}")),
+            };
+            case.batches.iter().map(row).collect::<Vec<Row>>()
+        };
+        let rows: Result<Vec<Row>> = child::ask(&[ONE], &case, &[]);
+        all.extend(rows.unwrap_or_else(|error| failed(&error)));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let header = ["policy", "batch", "planned peak", "measured peak", "a step", "the call", "TFLOP/s", "loss"];
+    writeln!(out, "{}", table(&header, &all.iter().map(cells).collect::<Vec<_>>()))?;
+    for row in &all {
+        if let Some(error) = &row.error {
+            writeln!(out, "note: {}, batch {}: {error}", row.policy, row.batch)?;
+        }
+    }
+    Ok(Table(all))
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let mut cells = vec![row.policy.clone(), row.batch.to_string()];
+    let Some(measured) = &row.measured else {
+        cells.extend(["-"; 6].map(String::from));
+        return cells;
+    };
+    let peak = measured.after.and_then(|counted| counted.peak);
+    cells.extend([
+        readable_bytes(measured.planned_peak),
+        peak.map_or("not counted".to_string(), |bytes| readable_bytes(bytes as usize)),
+        readable_seconds(measured.step_s),
+        readable_seconds(measured.call_s),
+        format!("{:.1}", measured.flops as f64 / measured.step_s / 1e12),
+        measured.losses.last().map_or_else(String::new, |loss| format!("{loss:.4}")),
+    ]);
+    cells
+}
+
+/// Trains on one batch of random tokens.
+///
+/// # Errors
+/// If the step cannot be traced, compiled or run, for example for lack of memory.
+fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) -> Result<Measured> {
+    let xla = xla(device)?;
+    let counted = || -> Result<Option<Counted>> {
+        let memory = xla.as_ref().map_or(Ok(None), Xla::device_memory)?;
+        Ok(memory.map(|DeviceMemory { in_use, peak, limit, allocations }| Counted { in_use, peak, limit, allocations }))
+    };
+    let flops = Work::of(&step.trace(None)?.jaxpr, 0, device.name() == Cpu::NAME).flops;
+    let mut state = step.random(device)?;
+    let run = step.on(policy, &state, device)?;
+    let before = counted()?;
+    let (mut losses, mut samples) = (Vec::new(), Vec::new());
+    let (mut calls, mut times) = (Vec::new(), Vec::new());
+    let every = (steps + 1).div_ceil(SAMPLES);
+    for number in 1..=steps + 1 {
+        let started = Instant::now();
+        let loss;
+        (loss, state) = run.call(state)?;
+        calls.push(started.elapsed().as_secs_f64());
+        loss.wait()?;
+        leaves(&state).iter().try_for_each(|(_, leaf)| leaf.wait())?;
+        times.push(started.elapsed().as_secs_f64());
+        losses.push(number_of(&loss)?);
+        drop(loss);
+        if number == 1 || number % every == 0 || number > steps {
+            let (arrays, resident) = (xla.as_ref().map(Xla::num_arrays), resident::now());
+            let in_use = counted()?.map(|counted| counted.in_use);
+            samples.push(Sample { step: number, arrays, in_use, resident });
+        }
+    }
+    let started = Instant::now();
+    let mut returned = Vec::new();
+    for _ in 0..TIMELINE {
+        let loss;
+        (loss, state) = run.call(state)?;
+        returned.push((started.elapsed().as_secs_f64(), loss));
+    }
+    let ready = |(returned, loss): &(f64, Tensor)| -> Result<[f64; 2]> {
+        loss.wait()?;
+        Ok([*returned, started.elapsed().as_secs_f64()])
+    };
+    let timeline = returned.iter().map(ready).collect::<Result<_>>()?;
+    let after = counted()?;
+    let MemoryStats { temporaries, donated_peak, .. } = run.memory(&state)?;
+    Ok(Measured {
+        compile_s: calls.remove(0),
+        first_s: times.remove(0),
+        step_s: median(&mut times),
+        call_s: median(&mut calls),
+        flops,
+        planned_peak: donated_peak,
+        temporaries,
+        before,
+        after,
+        losses,
+        samples,
+        timeline,
+    })
+}
+
+/// The engine of a device of XLA, which counts its memory.
+fn xla(device: &Device) -> Result<Option<Xla>> {
+    let Some(platform) = Platform::of_device(device.name()) else { return Ok(None) };
+    let ordinal = device.name().split_once(':').and_then(|(_, ordinal)| ordinal.parse().ok());
+    Ok(Some(Xla::device(platform, ordinal.context("a device without a number")?)?))
+}
+
+/// A loss as a number, whatever its dtype.
+fn number_of(loss: &Tensor) -> remat::Result<f64> {
+    loss.to_device(&Device::cpu()).to_dtype(DType::F64).item()
+}
+
+/// A batch of random tokens, the same for each engine.
+pub(super) fn tokens(step: &Step) -> Batch {
+    let shape = [step.batch, step.context + 1];
+    let drawn = random::randint(random::key(1), shape, DType::I32, 0..step.config.vocabulary as i64);
+    Batch::new(drawn.index((.., ..step.context)), drawn.index((.., 1..)))
+}
