@@ -107,13 +107,14 @@ impl Decoder {
         Decoder { embed: weights(&[vocabulary, width]), positions, blocks, norm: norm(&[]), head }
     }
 
-    /// A model of random weights on a device, with the same numbers on each: of -0.035 to 0.035, so that their deviation is 0.02; scales of
+    /// A model of random weights on a device. They are drawn on the native engine, so that they are the same everywhere, and that the device needs
+    /// no memory to draw them: of -0.035 to 0.035, so that their deviation is 0.02; scales of
     /// norms are 1, and shifts 0. The weights of leaf `i` are `uniform(fold_in(key(0), i), ..)` of f32, which JAX's generator gives too.
     ///
     /// # Errors
     /// If the device has no memory for them.
     pub(crate) fn random(config: &Config, dtype: DType, device: &Device) -> Result<Decoder> {
-        let options = JitOptions { device: Some(device.clone()), ..JitOptions::default() };
+        let options = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
         let (mut number, mut failure) = (0, None);
         let model = tree::map(&Decoder::shape_only(config, dtype), |path, leaf| {
             let (name, index) = (path.to_string(), number);
@@ -128,7 +129,7 @@ impl Decoder {
                     random::uniform(random::key(0).fold_in(index), shape, DType::F32, -RANGE..RANGE).to_dtype(dtype)
                 })
             };
-            let drawn = jit_with(&options, drawn).call(());
+            let drawn = jit_with(&options, drawn).call(()).map(|weights| weights.to_device(device));
             drawn.unwrap_or_else(|error| {
                 failure.get_or_insert(error);
                 leaf.clone()

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use remat::ir::MemoryStats;
+use remat::ir::{CompileOptions, MemoryStats};
 use remat::report::readable_bytes;
 use remat::tree::leaves;
 use remat::{Cpu, DType, Device, Policy, Tensor, random};
@@ -46,28 +46,42 @@ pub(super) struct Row {
     policy: String,
     batch: usize,
     #[serde(flatten)]
+    planned: Option<Planned>,
+    #[serde(flatten)]
     measured: Option<Measured>,
     /// The reason if there are no measurements.
     error: Option<String>,
 }
 
-/// The measurements of a step. Times are seconds, sizes bytes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Measured {
-    /// The time until the first call returned, which traces and compiles.
+impl Row {
+    /// A row without figures.
+    fn failed(device: &str, policy: &str, batch: usize, error: Option<String>) -> Row {
+        Row { device: device.to_string(), policy: policy.to_string(), batch, planned: None, measured: None, error }
+    }
+}
+
+/// What is known before a step runs. Times are seconds, sizes bytes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Planned {
+    /// The time to compile the step.
     compile_s: f64,
-    /// The time until its results were there.
-    first_s: f64,
-    /// The median time of a later step, until its results are there.
-    step_s: f64,
-    /// The median time until the call of such a step returns.
-    call_s: f64,
     /// Operations of a step that computes nothing again.
     flops: u64,
     /// The peak according to the engine that compiled the step, with donated arguments.
     planned_peak: usize,
     /// Its temporaries.
     temporaries: usize,
+}
+
+/// The measurements of a step. Times are seconds, sizes bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Measured {
+    /// The time of the first step, which traces it, and reads the compiled program from the user's cache.
+    first_s: f64,
+    /// The median time of a later step, until its results are there.
+    step_s: f64,
+    /// The median time until the call of such a step returns.
+    call_s: f64,
     /// What the device's allocator counted before the first step, and after the last one; `None` where nobody counts.
     before: Option<Counted>,
     after: Option<Counted>,
@@ -127,15 +141,13 @@ fn rows(case: Case) -> Result<Vec<Row>> {
             context: case.context,
             chips: 1,
         };
-        let measured = measure(&step, policy.as_ref(), &device, case.steps);
-        let error = measured.as_ref().err().map(|error| format!("{error:#}"));
-        Ok(Row {
-            device: device.name().to_string(),
-            policy: policy_name(policy.as_ref()),
-            batch,
-            measured: measured.ok(),
-            error,
-        })
+        let mut row = Row::failed(device.name(), &policy_name(policy.as_ref()), batch, None);
+        let planned = plan(&step, policy.as_ref(), &device);
+        row.planned = planned.as_ref().ok().copied();
+        let measured = planned.and_then(|_| measure(&step, policy.as_ref(), &device, case.steps));
+        row.error = measured.as_ref().err().map(|error| format!("{error:#}"));
+        row.measured = measured.ok();
+        Ok(row)
     };
     case.batches.iter().map(row).collect()
 }
@@ -171,15 +183,10 @@ pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write
         let policy = super::place::shown(policy.as_ref());
         bar.set_message(policy.clone());
         let case = Case { policy: policy.clone(), ..case.clone() };
-        let failed = |error: &anyhow::Error| {
-            let row = |&batch: &usize| Row {
-                device: case.device.clone(),
-                policy: policy.clone(),
-                batch,
-                measured: None,
-                error: Some(format!("{error:#}")),
-            };
-            case.batches.iter().map(row).collect::<Vec<Row>>()
+        let failed = |error: &anyhow::Error| -> Vec<Row> {
+            let error = format!("{error:#}");
+            let row = |&batch: &usize| Row::failed(&case.device, &policy, batch, Some(error.clone()));
+            case.batches.iter().map(row).collect()
         };
         let rows: Result<Vec<Row>> = child::ask(&[ONE], &case, &[]);
         all.extend(rows.unwrap_or_else(|error| failed(&error)));
@@ -197,21 +204,40 @@ pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write
 }
 
 fn cells(row: &Row) -> Vec<String> {
+    let bytes = |bytes: Option<usize>, otherwise: &str| bytes.map_or(otherwise.to_string(), readable_bytes);
     let mut cells = vec![row.policy.clone(), row.batch.to_string()];
+    cells.push(bytes(row.planned.map(|planned| planned.planned_peak), "-"));
     let Some(measured) = &row.measured else {
-        cells.extend(["-"; 6].map(String::from));
+        cells.extend(["-"; 5].map(String::from));
         return cells;
     };
-    let peak = measured.after.and_then(|counted| counted.peak);
+    let peak = measured.after.and_then(|counted| counted.peak).map(|bytes| bytes as usize);
+    let rate = row.planned.map(|planned| planned.flops as f64 / measured.step_s / 1e12);
     cells.extend([
-        readable_bytes(measured.planned_peak),
-        peak.map_or("not counted".to_string(), |bytes| readable_bytes(bytes as usize)),
+        bytes(peak, "not counted"),
         readable_seconds(measured.step_s),
         readable_seconds(measured.call_s),
-        format!("{:.1}", measured.flops as f64 / measured.step_s / 1e12),
+        rate.map_or_else(String::new, |rate| format!("{rate:.1}")),
         measured.losses.last().map_or_else(String::new, |loss| format!("{loss:.4}")),
     ]);
     cells
+}
+
+/// Compiles the step for a caller who gives up the weights and the state.
+///
+/// # Errors
+/// If the step cannot be traced or compiled.
+fn plan(step: &Step, policy: Option<&Policy>, device: &Device) -> Result<Planned> {
+    let traced = step.trace(policy)?;
+    let flops = Work::of(&step.trace(None)?.jaxpr, 0, device.name() == Cpu::NAME).flops;
+    let arguments = traced.jaxpr.in_avals().len();
+    // The batch comes last.
+    let donated = (0..arguments).map(|i| traced.donates && i + 2 < arguments).collect();
+    let started = Instant::now();
+    let compiled =
+        device.engine().compile_with(&traced.jaxpr, &CompileOptions { donated, ..CompileOptions::default() })?;
+    let MemoryStats { temporaries, donated_peak, .. } = compiled.memory();
+    Ok(Planned { compile_s: started.elapsed().as_secs_f64(), flops, planned_peak: donated_peak, temporaries })
 }
 
 /// Trains on one batch of random tokens.
@@ -224,7 +250,6 @@ fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) 
         let memory = xla.as_ref().map_or(Ok(None), Xla::device_memory)?;
         Ok(memory.map(|DeviceMemory { in_use, peak, limit, allocations }| Counted { in_use, peak, limit, allocations }))
     };
-    let flops = Work::of(&step.trace(None)?.jaxpr, 0, device.name() == Cpu::NAME).flops;
     let mut state = step.random(device)?;
     let run = step.on(policy, &state, device)?;
     let before = counted()?;
@@ -260,15 +285,11 @@ fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) 
     };
     let timeline = returned.iter().map(ready).collect::<Result<_>>()?;
     let after = counted()?;
-    let MemoryStats { temporaries, donated_peak, .. } = run.memory(&state)?;
+    calls.remove(0);
     Ok(Measured {
-        compile_s: calls.remove(0),
         first_s: times.remove(0),
         step_s: median(&mut times),
         call_s: median(&mut calls),
-        flops,
-        planned_peak: donated_peak,
-        temporaries,
         before,
         after,
         losses,

@@ -174,17 +174,14 @@ impl Step {
     /// # Errors
     /// If the sizes are not valid, or the device has no memory for them.
     pub(super) fn random(&self, device: &Device) -> Result<Arguments> {
-        let options = JitOptions { device: Some(device.clone()), ..JitOptions::default() };
         let model = Decoder::random(&self.config, self.parameters, device)?;
+        // Each leaf has its own zeros, so that the first step takes the memory of all of them, as the next ones do.
         let state = match self.optimizer {
             Optimizer::None => State::None,
-            Optimizer::Sgd => State::Sgd(Box::new(
-                jit_with(&options, |model: &Decoder| Sgd::default().init(model)).call(model.clone())?,
-            )),
-            Optimizer::Adamw => State::Adamw(Box::new(
-                jit_with(&options, |model: &Decoder| AdamW::default().init(model)).call(model.clone())?,
-            )),
+            Optimizer::Sgd => State::Sgd(Box::new(Sgd::default().init(&model))),
+            Optimizer::Adamw => State::Adamw(Box::new(AdamW::default().init(&model))),
         };
+        let state = tree::map(&state, |_, leaf| leaf.to_device(device));
         let batch = tree::map(&super::measured::tokens(self), |_, leaf| leaf.to_device(device));
         Ok(Arguments { model, state, batch })
     }
@@ -252,14 +249,6 @@ impl<F: Fn(&Arguments) -> remat::Result<Results>> Running<F> {
         let kept = (!self.trains).then(|| arguments.model.clone());
         let (loss, model, state) = self.step.call(arguments)?;
         Ok((loss, Arguments { model: kept.unwrap_or(model), state, batch }))
-    }
-
-    /// The memory of the step, by the engine that compiled it.
-    ///
-    /// # Errors
-    /// As [`Running::call`].
-    pub(super) fn memory(&self, arguments: &Arguments) -> remat::Result<MemoryStats> {
-        self.step.memory(arguments)
     }
 }
 
