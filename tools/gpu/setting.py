@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,11 @@ STAND_IN = dict(
     policies=["none", "offload_names(qkv, attn)", "nothing"], steps=2, compared=dict(batch=1, context=16, steps=2), long_steps=60,
     searched=["nothing"], searched_models=["gpt2"], tries=2, text_steps=20, stopped_steps=40, model_limit=60,
 )
+
+
+def plain(policy):
+    """The words of a policy, in whichever way and order it was typed or printed."""
+    return sorted(re.findall(r"[a-z]+", policy.lower().replace("_", "")))
 
 
 def packaged():

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 
+from setting import plain
 from steps import CardMemory
 
 JAX_POLICIES = {"names(qkv, attn)": "names", "offload_names(qkv, attn)": "offload"}
@@ -213,9 +214,8 @@ def predictions(run, model, shape, policies):
     """The largest batch of each policy, by `remat fit`; of the stand-in by the line through two batches."""
     if not run.setting.is_stand_in:
         rows = planned(run, model, shape, policies, largest=True) or {}
-        typed = {re.sub(r"[^a-z]", "", policy.lower()): policy for policy in policies}
-        names = {name: typed.get(re.sub(r"[^a-z]", "", name.lower())) for name in rows}
-        return {names[name]: row["largest_batch"] for name, row in rows.items() if names[name] and row.get("largest_batch")}
+        return {policy: row["largest_batch"] for policy in policies for name, row in rows.items()
+                if plain(name) == plain(policy) and row.get("largest_batch")}
     found = {}
     for policy in policies:
         peaks = [row_of(run.fit_run(f"{model} {policy} batch {n}", model, policy, [n], shape["context"], steps=2)) for n in (2, 4)]
