@@ -1,4 +1,4 @@
-"""One configuration of the reference step in JAX on the CPU: loss and gradient of a GPT."""
+"""One configuration of the reference step in JAX on the CPU, or on a card: loss and gradient of a GPT."""
 
 import functools
 import os
@@ -13,13 +13,14 @@ def arguments():
     parser.add_argument("--layers-as", choices=["scan", "unroll"], default="scan")
     parser.add_argument("--barriers", choices=["default", "kept"], default="default",
                         help="kept: without the pass that lets XLA merge what is recomputed with its forward twin")
+    parser.add_argument("--platform", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--plugin", help="run on this PJRT plugin, instead of the XLA that comes with JAX")
     return parser.parse_args()
 
 
 a = arguments()
 common.use_cores(a.threads)
-os.environ["JAX_PLATFORMS"] = "plugin" if a.plugin else "cpu"
+os.environ["JAX_PLATFORMS"] = "plugin" if a.plugin else a.platform
 if a.plugin:
     os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = "plugin:" + a.plugin
 if a.barriers == "kept":

@@ -22,7 +22,7 @@ CARD = dict(
     product=8192, every=301, properties=None, property_limit=240, search_seconds=60,
     step=dict(layers=8, width=512, heads=8, hidden=2048, sequence=512, batch=32, vocabulary=8192), step_dtypes=["f32", "bf16"],
     models={"gpt2": dict(batch=16, context=1024), "llama-1b": dict(batch=8, context=2048)},
-    policies=POLICIES, steps=10, compared=dict(batch=1, context=256, steps=3), long_steps=1000, searched=["none", "nothing", "offload_names(qkv, attn)"], searched_models=["gpt2", "llama-1b"], tries=4,
+    policies=POLICIES, peer_policies=POLICIES, peer_dtypes=["f32", "bf16"], steps=10, compared=dict(batch=1, context=256, steps=3), long_steps=1000, searched=["none", "nothing", "offload_names(qkv, attn)"], searched_models=["gpt2", "llama-1b"], tries=4,
     text_steps=2000, stopped_steps=400, model_limit=300,
 )
 STAND_IN = dict(
@@ -31,7 +31,7 @@ STAND_IN = dict(
     search_seconds=2,
     step=dict(layers=1, width=16, heads=2, hidden=32, sequence=16, batch=2, vocabulary=64), step_dtypes=["f32"],
     models={"gpt2": dict(batch=2, context=32), "llama-1b": dict(batch=2, context=32)},
-    policies=["none", "offload_names(qkv, attn)", "nothing"], steps=2, compared=dict(batch=1, context=16, steps=2), long_steps=60,
+    policies=["none", "offload_names(qkv, attn)", "nothing"], peer_policies=["offload_names(qkv, attn)"], peer_dtypes=["f32"], steps=2, compared=dict(batch=1, context=16, steps=2), long_steps=60,
     searched=["nothing"], searched_models=["gpt2"], tries=2, text_steps=20, stopped_steps=40, model_limit=60,
 )
 
