@@ -128,7 +128,11 @@ class Setting:
         """Where remat does not find JAX's plugin itself, because its `python3` is a script or another one, it is told the file."""
         if self.is_stand_in or os.environ.get("REMAT_PJRT_PLUGIN_CUDA"):
             return
-        said = subprocess.run([str(self.program("remat")), "plugin", "list"], capture_output=True, text=True, timeout=120).stdout
+        try:
+            said = subprocess.run([str(self.program("remat")), "plugin", "list"], capture_output=True, text=True, timeout=120).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            # The first stage says so.
+            return
         rows = [line.split() for line in said.splitlines() if line.startswith("cuda")]
         if rows and len(rows[0]) > 1 and rows[0][1] not in ("-", "?"):
             return

@@ -61,6 +61,24 @@ fn the_step_is_measured_in_every_configuration() {
 }
 
 #[test]
+fn a_device_of_xla_is_checked() {
+    let error = failure("device --device cpu");
+    assert!(error.contains("cpu is not a device of XLA"), "{error}");
+    if let Err(error) = remat_xla::Xla::cpu() {
+        assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none(), "{error}");
+        eprintln!("\nNOT TESTED: {error}\n");
+        return;
+    }
+    let output = bench("device --device xla-cpu --size 32 --repeat 1");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let what: Vec<&str> = lines.iter().map(|line| line["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["device", "scalar", "product", "product"]);
+    assert_eq!((lines[0]["name"].as_str(), number(&lines[1], "value")), (Some("xla-cpu:0"), 7.0));
+}
+
+#[test]
 fn a_checkpoint_needs_less_memory() {
     // Long enough that the residuals of a block outweigh its weights and the tiles that kernels work on.
     let sizes = "--layers 6 --width 32 --heads 2 --hidden 64 --sequence 128 --batch 2 --vocabulary 10 --repeat 1";

@@ -70,6 +70,83 @@ fn xla_on_this_machine_is_a_target_of_its_own() {
     assert_eq!(levels, ["full", "exact"], "{rows:?}");
 }
 
+/// The rows of `fit --run` on a device.
+fn ran(device: &str, args: &str) -> serde_json::Value {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.json");
+    let output = fit(&format!("--run {device} --dtype f32 --steps 3 --json {} {args}", path.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The weights and tokens are the same on both engines, and the step is that of the table.
+#[test]
+fn a_step_runs_on_a_device() {
+    let native = ran("cpu", "--policy none --policy Nothing");
+    let losses = |rows: &serde_json::Value, i: usize| -> Vec<f64> {
+        rows[i]["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
+    };
+    let first = losses(&native, 0);
+    assert!(first.len() == 4 && (first[0] - 64f64.ln()).abs() < 0.5 && first[3] < first[0], "{first:?}");
+    // No policy changes a bit.
+    assert_eq!(losses(&native, 1), first);
+    let [none, nothing] = [0, 1].map(|i| native[i]["planned_peak"].as_u64().unwrap());
+    assert!(none >= nothing && native[0]["step_s"].as_f64().unwrap() > 0.0, "{native}");
+    if Plugin::path_of(Platform::Cpu).is_err() {
+        assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none());
+        eprintln!("\nNOT TESTED: a step on XLA\n");
+        return;
+    }
+    let xla = ran("xla-cpu", "--policy Nothing");
+    let other = losses(&xla, 0);
+    assert!(first.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-4), "{first:?} {other:?}");
+    // Nothing is left on the device from step to step.
+    let samples = xla[0]["samples"].as_array().unwrap();
+    assert!(samples.iter().all(|sample| sample["arrays"] == samples[0]["arrays"]), "{samples:?}");
+}
+
+/// The error is a row, with the bytes that are needed, and the process goes on with the next batch.
+#[test]
+fn a_step_that_does_not_fit_is_followed_by_one_that_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, path) = (folder.path().join("config.json"), folder.path().join("rows.json"));
+    std::fs::write(&config, CONFIG).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.args([
+        "fit",
+        "--run",
+        "cpu",
+        "--policy",
+        "Nothing",
+        "--context",
+        "8",
+        "--run-batch",
+        "4096",
+        "--run-batch",
+        "2",
+    ]);
+    command.arg("--model").arg(&config).arg("--json").arg(&path).env("REMAT_MEMORY_LIMIT", "2MiB");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let error = rows[0]["error"].as_str().unwrap();
+    assert!(error.contains("and the limit is 2.00 MiB"), "{error}");
+    assert!(
+        rows[0]["step_s"].is_null() && rows[1]["error"].is_null() && rows[1]["step_s"].as_f64().unwrap() > 0.0,
+        "{rows}"
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("note: Nothing, batch 4096: "), "{text}");
+}
+
+#[test]
+fn a_step_does_not_run_on_a_device_that_is_not_there() {
+    let output = fit("--run no-such-device --policy none");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("note: none, batch 2: ") && text.contains("no-such-device"), "{text}");
+}
+
 /// All targets need the compilers of all chips.
 #[test]
 fn all_targets_are_refused_where_a_plugin_is_missing() {

@@ -4,6 +4,7 @@
 mod support;
 
 use remat_conformance::Engine;
+use remat_ir::Device;
 use remat_xla::{Platform, Xla};
 
 /// Programs that are compiled as one, since compiling takes most of the time.
@@ -20,8 +21,9 @@ fn engine(xla: Xla, property: &str) -> Engine {
         ["operands_of_regions_are_read_again", "random_programs_with_regions_agree"].contains(&property);
     let every = if is_of_regions { every / 100 } else { every };
     let special = "samples_of_special_numbers_agree_in_every_dtype";
+    let platform = Platform::of_device(xla.name());
     let engine = Engine::new(xla).together(TOGETHER).every(every);
-    let engine = if support::platform() == Platform::Cpu { on_cpus(engine) } else { engine };
+    let engine = if platform == Some(Platform::Cpu) { on_cpus(engine) } else { engine };
     engine
         // Solved and factorised by blocks.
         .within("triangular_solve", 16)

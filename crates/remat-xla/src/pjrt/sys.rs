@@ -174,7 +174,7 @@ pub(super) union Value {
     pub(super) int64: i64,
     pub(super) int64_list: *const i64,
     pub(super) string: *const c_char,
-    float: f32,
+    pub(super) float: f32,
     boolean: bool,
 }
 

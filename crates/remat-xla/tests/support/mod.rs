@@ -7,11 +7,6 @@ use remat_xla::{Platform, Xla};
 /// The environment variable with another device than XLA on the CPU, such as `cuda:0`, for the tests that run on any.
 const DEVICE: &str = "REMAT_TEST_DEVICE";
 
-/// The platform of the tested device.
-pub(crate) fn platform() -> Platform {
-    of_variable().0
-}
-
 /// The platform and the ordinal in the environment variable.
 fn of_variable() -> (Platform, usize) {
     let name = std::env::var(DEVICE).unwrap_or_else(|_| "xla-cpu".to_string());

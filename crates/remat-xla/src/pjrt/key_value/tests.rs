@@ -118,7 +118,7 @@ fn structs_have_the_sizes_of_the_header() {
 #[test]
 fn nodes_exchange_values_by_the_callbacks() {
     let nodes = nodes();
-    let callbacks = nodes.each_ref().map(|node| Callbacks::new(node.store().unwrap().clone(), 0.5));
+    let callbacks = nodes.each_ref().map(|node| Callbacks::new(node.store().unwrap().clone()));
     let args = callbacks.each_ref().map(|callbacks| {
         let mut args = sys::ClientCreate::new();
         callbacks.give(&mut args);
@@ -185,7 +185,8 @@ fn a_client_of_a_node_has_the_callbacks_while_it_lives() {
     let library = Library::of_functions(&functions);
     let [zero, one] = nodes();
     let clients = std::thread::scope(|scope| {
-        let making = [&zero, &one].map(|node| scope.spawn(|| Client::of_node(library, node.store().unwrap().clone())));
+        let making =
+            [&zero, &one].map(|node| scope.spawn(|| Client::of_node(library, node.store().unwrap().clone(), 0.5)));
         making.map(|client| client.join().unwrap().unwrap())
     });
     assert_eq!(std::sync::Arc::strong_count(zero.store().unwrap()), 2);
