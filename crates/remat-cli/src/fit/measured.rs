@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use remat::ir::{CompileOptions, MemoryStats};
 use remat::report::readable_bytes;
 use remat::tree::leaves;
-use remat::{Cpu, DType, Device, Policy, Tensor, random};
+use remat::{Cpu, DType, Device, JitOptions, Policy, Tensor, jit_with, random};
 use remat_cli::arguments::{self, policy_name};
 use remat_cli::table::{readable_seconds, table};
 use remat_cli::times::median;
@@ -252,6 +252,7 @@ fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) 
     };
     let mut state = step.random(device)?;
     let run = step.on(policy, &state, device)?;
+    let to_number = jit_with(&native(), |loss: &Tensor| loss.to_dtype(DType::F64));
     let before = counted()?;
     let (mut losses, mut samples) = (Vec::new(), Vec::new());
     let (mut calls, mut times) = (Vec::new(), Vec::new());
@@ -264,7 +265,7 @@ fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) 
         loss.wait()?;
         leaves(&state).iter().try_for_each(|(_, leaf)| leaf.wait())?;
         times.push(started.elapsed().as_secs_f64());
-        losses.push(number_of(&loss)?);
+        losses.push(to_number.call(loss.to_device(&Device::cpu()))?.item::<f64>()?);
         drop(loss);
         if number == 1 || number % every == 0 || number > steps {
             let (arrays, resident) = (xla.as_ref().map(Xla::num_arrays), resident::now());
@@ -305,14 +306,17 @@ fn xla(device: &Device) -> Result<Option<Xla>> {
     Ok(Some(Xla::device(platform, ordinal.context("a device without a number")?)?))
 }
 
-/// A loss as a number, whatever its dtype.
-fn number_of(loss: &Tensor) -> remat::Result<f64> {
-    loss.to_device(&Device::cpu()).to_dtype(DType::F64).item()
+/// On the native engine, whatever the default device is.
+fn native() -> JitOptions {
+    JitOptions { device: Some(Device::cpu()), ..JitOptions::default() }
 }
 
 /// A batch of random tokens, the same for each engine.
-pub(super) fn tokens(step: &Step) -> Batch {
-    let shape = [step.batch, step.context + 1];
-    let drawn = random::randint(random::key(1), shape, DType::I32, 0..step.config.vocabulary as i64);
-    Batch::new(drawn.index((.., ..step.context)), drawn.index((.., 1..)))
+pub(super) fn tokens(step: &Step) -> remat::Result<Batch> {
+    let (shape, most) = ([step.batch, step.context + 1], step.config.vocabulary as i64);
+    let drawn = |_: &()| {
+        let all = random::randint(random::key(1), shape, DType::I32, 0..most);
+        Batch::new(all.index((.., ..step.context)), all.index((.., 1..)))
+    };
+    jit_with(&native(), drawn).call(())
 }

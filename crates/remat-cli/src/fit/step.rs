@@ -175,14 +175,16 @@ impl Step {
     /// If the sizes are not valid, or the device has no memory for them.
     pub(super) fn random(&self, device: &Device) -> Result<Arguments> {
         let model = Decoder::random(&self.config, self.parameters, device)?;
-        // Each leaf has its own zeros, so that the first step takes the memory of all of them, as the next ones do.
-        let state = match self.optimizer {
+        let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
+        let shapes = Decoder::shape_only(&self.config, self.parameters);
+        let zeros = |_: &()| match self.optimizer {
             Optimizer::None => State::None,
-            Optimizer::Sgd => State::Sgd(Box::new(Sgd::default().init(&model))),
-            Optimizer::Adamw => State::Adamw(Box::new(AdamW::default().init(&model))),
+            Optimizer::Sgd => State::Sgd(Box::new(Sgd::default().init(&shapes))),
+            Optimizer::Adamw => State::Adamw(Box::new(AdamW::default().init(&shapes))),
         };
-        let state = tree::map(&state, |_, leaf| leaf.to_device(device));
-        let batch = tree::map(&super::measured::tokens(self), |_, leaf| leaf.to_device(device));
+        // Each leaf is copied on its own, so that the first step takes the memory of all of them, as the next ones do.
+        let state = tree::map(&jit_with(&native, zeros).call(())?, |_, leaf| leaf.to_device(device));
+        let batch = tree::map(&super::measured::tokens(self)?, |_, leaf| leaf.to_device(device));
         Ok(Arguments { model, state, batch })
     }
 
