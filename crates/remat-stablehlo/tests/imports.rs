@@ -93,7 +93,7 @@ fn what_has_no_counterpart_is_refused_with_its_line() {
         (
             "refused_scatter",
             "scatter",
-            "not supported: a scatter by another function than set, add, multiply, min or max",
+            "not supported: a scatter by another function than set, add, subtract, multiply, min or max",
         ),
     ];
     let source = std::fs::read_to_string(fixtures().join("write.py")).unwrap();

@@ -34,10 +34,7 @@ impl<'a, 'm> Importer<'a, 'm> {
             // The sum and the product of bools.
             ("add", &[x, y]) if self.aval(x).dtype == DType::Bool => self.emit(Binary::Or, &[x, y])?,
             ("multiply", &[x, y]) if self.aval(x).dtype == DType::Bool => self.emit(Binary::And, &[x, y])?,
-            ("negate", &[x]) if !Unary::Neg.takes(self.aval(x).dtype) => {
-                let zero = Literal::from_i128(self.aval(x).dtype, 0);
-                self.emit(Binary::Sub, &[zero.into(), x])?
-            }
+            ("negate", &[x]) => self.negated(x)?,
             (_, &[x]) => match unary(node.name) {
                 Some(op) => self.emit(op, &[x])?,
                 None => return Err(node.unsupported("this operation")),
@@ -82,6 +79,15 @@ impl<'a, 'm> Importer<'a, 'm> {
     /// The same value as another dtype.
     pub(super) fn convert(&mut self, x: Atom, dtype: DType) -> Result<Atom> {
         if self.aval(x).dtype == dtype { Ok(x) } else { self.emit(ConvertElementType { dtype }, &[x]) }
+    }
+
+    /// The negative, which wraps for unsigned integers.
+    pub(super) fn negated(&mut self, x: Atom) -> Result<Atom> {
+        let dtype = self.aval(x).dtype;
+        if Unary::Neg.takes(dtype) {
+            return self.emit(Unary::Neg, &[x]);
+        }
+        self.emit(Binary::Sub, &[Literal::from_i128(dtype, 0).into(), x])
     }
 
     fn compare(&mut self, node: Node<'a, 'm>, x: Atom, y: Atom) -> Result<Atom> {
@@ -148,7 +154,6 @@ fn unary(name: &str) -> Option<Unary> {
         "log" => Unary::Log,
         "log_plus_one" => Unary::Log1p,
         "logistic" => Unary::Logistic,
-        "negate" => Unary::Neg,
         "not" => Unary::Not,
         "popcnt" => Unary::PopulationCount,
         "round_nearest_even" => Unary::Round,

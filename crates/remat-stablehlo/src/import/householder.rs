@@ -201,7 +201,7 @@ impl<'a, 'm> Importer<'a, 'm> {
 
     fn matrices(&mut self, node: Node<'a, 'm>, a: Atom) -> Result<Aval> {
         let aval = self.aval(a);
-        if aval.rank() < 2 || !aval.dtype.is_float() || aval.size() == 0 {
+        if aval.rank() < 2 || !aval.dtype.is_float() {
             return Err(node.unsupported(format_args!("a factorisation of {aval}")));
         }
         Ok(aval)

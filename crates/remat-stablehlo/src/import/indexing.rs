@@ -66,8 +66,15 @@ impl<'a, 'm> Importer<'a, 'm> {
         let fold = patterns::fold(&body, dtype);
         let kind = kinds.into_iter().find(|&(_, kind)| fold == Some(kind)).map(|(kind, _)| kind);
         let kind = if patterns::is_second(&body) { Some(ScatterKind::Set) } else { kind };
+        let mut updates = updates;
+        let kind = if patterns::is_difference(&body, dtype) {
+            updates = self.negated(updates)?;
+            Some(ScatterKind::Add)
+        } else {
+            kind
+        };
         let Some(kind) = kind else {
-            return Err(node.unsupported("a scatter by another function than set, add, multiply, min or max"));
+            return Err(node.unsupported("a scatter by another function than set, add, subtract, multiply, min or max"));
         };
         let op = Scatter {
             kind,

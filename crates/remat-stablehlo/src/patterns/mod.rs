@@ -231,6 +231,17 @@ pub(crate) fn is_second(body: &Jaxpr) -> bool {
     inputs.len() == 2 && table.outputs(body, &inputs).is_some_and(|outputs| outputs == [inputs[1]])
 }
 
+/// Whether a body of two values gives the first less the second.
+pub(crate) fn is_difference(body: &Jaxpr, dtype: DType) -> bool {
+    let mut table = Table::default();
+    let inputs = table.inputs(body.ins.len());
+    let written = || program(&[dtype; 2], |b, ins| b.emit1(Binary::Sub.into(), ins));
+    match table.outputs(body, &inputs).as_deref() {
+        Some(&[output]) if Binary::Sub.takes(dtype) => table.is(output, &inputs, written()),
+        _ => false,
+    }
+}
+
 /// Whether a body of two floats gives `log(exp(x) + exp(y))` as JAX writes it.
 pub(crate) fn is_log_add_exp(body: &Jaxpr, dtype: DType) -> bool {
     let written = program(&[dtype; 2], |b, ins| {

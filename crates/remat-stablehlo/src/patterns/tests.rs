@@ -31,6 +31,8 @@ fn what_is_nearly_a_fold_is_none() {
     for body in near {
         assert_eq!(fold(&of_two(body), DType::F32), None, "{body}");
     }
+    assert!(is_difference(&of_two("c:f32[] = sub a b"), DType::F32));
+    assert!(!is_difference(&of_two("c:f32[] = sub b a"), DType::F32));
     assert!(is_second(&jaxpr("{ lambda ; a:f32[] b:f32[]. let in (b,) }")));
     assert!(!is_second(&jaxpr("{ lambda ; a:f32[] b:f32[]. let in (a,) }")));
 }
