@@ -27,7 +27,9 @@ impl<'a, 'm> Importer<'a, 'm> {
         body: &Jaxpr,
     ) -> Result<Vec<Atom>> {
         let whole = self.aval(arrays[0]).shape;
-        if arrays.iter().any(|&x| self.aval(x).shape != whole) || axes.iter().any(|&axis| axis >= whole.len()) {
+        if arrays.iter().any(|&x| self.aval(x).shape != whole)
+            || axes.iter().enumerate().any(|(i, &axis)| axis >= whole.len() || axes[..i].contains(&axis))
+        {
             return Err(node.malformed("the arrays are of different shapes, or lack a dimension that is reduced"));
         }
         let kept: Shape = (0..whole.len()).filter(|d| !axes.contains(d)).collect();
@@ -102,10 +104,12 @@ impl<'a, 'm> Importer<'a, 'm> {
             let mut rest = element;
             let mut start = Shape::from_elem(0, rank);
             for d in (0..rank).rev() {
-                start[d] = rest % window.dimensions[d] * window.window_dilation[d];
+                start[d] = (rest % window.dimensions[d]).saturating_mul(window.window_dilation[d]);
                 rest /= window.dimensions[d];
             }
-            let limit = (0..rank).map(|d| start[d] + (out[d].max(1) - 1) * window.strides[d] + usize::from(out[d] > 0));
+            // What is out of range is an error of the slice.
+            let last = |d: usize| (out[d].max(1) - 1).saturating_mul(window.strides[d]);
+            let limit = (0..rank).map(|d| start[d].saturating_add(last(d)).saturating_add(usize::from(out[d] > 0)));
             let op = Slice { limit: limit.collect(), start, strides: window.strides.clone() };
             let mut ins = accumulated.clone();
             for &x in &padded {
