@@ -1,12 +1,11 @@
 //! `remat profile`: where the time of a training step goes.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use remat::Cpu;
-use remat::report::trace_events;
+use remat_io::save_trace;
 
 use crate::config::{Config, Flags, Setting};
 use crate::train::{architecture, profiled};
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let profile = profiled(&config, args.repeat)?;
     writeln!(out, "\n{profile}")?;
     if let Some(path) = &args.trace {
-        fs::write(path, trace_events(&profile)).with_context(|| path.display().to_string())?;
+        save_trace(path, &profile)?;
     }
     Ok(())
 }

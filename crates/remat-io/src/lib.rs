@@ -29,7 +29,7 @@
 //!
 //! 1. `failure`, `open`, `element`, `name`: errors of files, files that may come from anywhere, elements as bytes, names of tensors
 //! 2. `atomic`, `header`: files that appear complete, the header of safetensors
-//! 3. `safetensors`: writing and reading trees
+//! 3. `safetensors`, `trace`: writing and reading trees; profiles as other programs read them
 //! 4. `checkpoint`, [`huggingface`]: folders of the state of training, and of models of Hugging Face
 
 #[cfg(target_endian = "big")]
@@ -44,7 +44,9 @@ pub mod huggingface;
 mod name;
 mod open;
 mod safetensors;
+mod trace;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
 pub use name::names;
 pub use safetensors::{LoadOptions, SafeTensors, SaveOptions, load, load_with, save, save_with};
+pub use trace::save_trace;

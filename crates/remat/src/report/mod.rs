@@ -7,7 +7,6 @@ mod decisions;
 mod highlight;
 mod programs;
 mod residuals;
-mod trace;
 
 pub use decisions::{PolicyDecision, PolicyDecisions, policy_decisions};
 pub use programs::{FwdBwd, fwd_bwd, print_fwd_bwd};
@@ -15,7 +14,6 @@ pub use remat_ir::{
     LiveKind, LiveValue, MemoryReport, MemoryStats, Move, Moves, Profile, ProfiledGroup, ProfiledStep, readable_bytes,
 };
 pub use residuals::{print_saved_residuals, saved_residuals};
-pub use trace::trace_events;
 
 pub use crate::api::residuals::{Residuals, SavedKind, SavedResidual};
 pub use crate::transform::log::Reason;
