@@ -16,6 +16,9 @@ from pathlib import Path
 # What is kept of the output of a step.
 KEPT = 4000
 
+# With fewer seconds left no step begins, unless it may take even less.
+LEAST = 20
+
 # Seconds between the request to end and the end.
 GRACE = 5
 
@@ -132,10 +135,13 @@ class Stage:
         done = self.steps.get(name)
         if done is None:
             left = self.clock.left()
-            if left < min(limit, 20):
+            if left < min(limit, LEAST):
                 raise Unfinished(f"{left:.0f} s are left for `{name}`, which may take {limit:.0f}")
             print(f"  {self.name}: {name}", flush=True)
             done, out, err = run(command, min(limit, left), environment, self.folder, watch)
+            if left < limit and done["ended"].startswith("ended after its limit"):
+                # It might have had the time that it may take: the next run gives it that.
+                raise Unfinished(f"`{name}` was cut after {left:.0f} s of the {limit:.0f} s that it may take")
             if environment:
                 done["environment"] = environment
             done["may_fail"] = may_fail
