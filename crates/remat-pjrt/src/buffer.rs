@@ -110,11 +110,13 @@ impl Buffer {
         }
         // SAFETY: the layout is null or one of the header.
         let strides = unsafe { layout::strides_of(args.layout.as_ref(), &self.aval) }?;
-        let last: i64 =
-            strides.iter().zip(&self.aval.shape).map(|(stride, &size)| stride * (size.max(1) as i64 - 1)).sum();
-        if strides.iter().any(|&stride| stride < 0)
-            || last + self.aval.dtype.size() as i64 > args.size as i64 && self.aval.size() > 0
-        {
+        // The bytes up to the end of the last element; strides come from the caller, and their products may overflow.
+        let mut last = usize::try_from(strides.iter().copied().min().unwrap_or(0)).ok().map(|_| self.aval.dtype.size());
+        for (&stride, &size) in strides.iter().zip(&self.aval.shape) {
+            let reach = usize::try_from(stride).ok().and_then(|stride| stride.checked_mul(size.max(1) - 1));
+            last = last.zip(reach).and_then(|(last, reach)| last.checked_add(reach));
+        }
+        if last.is_none_or(|last| last > args.size && self.aval.size() > 0) {
             return Err(Failure::argument("a layout that reaches beyond the room for it"));
         }
         // SAFETY: the largest offset is within the room of the caller.

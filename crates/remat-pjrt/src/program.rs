@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use remat_cpu::Cpu;
-use remat_ir::{Array, CompileOptions, Device as _, MemoryStats, parse_bytes, readable_bytes};
+use remat_ir::{Array, Aval, CompileOptions, Device as _, MemoryStats, expect_arguments, parse_bytes, readable_bytes};
 use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 
 use crate::buffer::Buffer;
@@ -28,6 +28,8 @@ pub(crate) struct Compiled {
     executable: Arc<dyn remat_ir::Executable>,
     /// The array constants, which are the first arguments.
     constants: Vec<Array>,
+    /// The avals of the constants and the arguments.
+    avals: Vec<Aval>,
     /// Whether the caller gives up each argument.
     donated: Vec<bool>,
     donated_bytes: usize,
@@ -105,6 +107,7 @@ impl Compiled {
         Ok(Compiled {
             executable,
             constants,
+            avals: ins,
             donated,
             donated_bytes,
             memory,
@@ -210,12 +213,27 @@ impl Loaded {
             let kept = args.options.as_ref().map_or(&[][..], |options| list(options.kept, options.num_kept));
             (kept, if args.num_args == 0 { &[][..] } else { list(*args.arguments, args.num_args) })
         };
+        let is_donated = |i: usize| program.donated[i] && !kept.contains(&(i as i64));
         let mut arguments = program.constants.clone();
-        for (i, &buffer) in buffers.iter().enumerate() {
+        let mut given: Vec<&Buffer> = Vec::with_capacity(buffers.len());
+        for &buffer in buffers {
             // SAFETY: a buffer of this plugin, or null.
             let buffer = unsafe { buffer.as_ref() }.ok_or_else(|| Failure::argument("an argument is missing"))?;
-            let is_donated = program.donated[i] && !kept.contains(&(i as i64));
-            arguments.push(if is_donated { buffer.take()? } else { buffer.array()? });
+            arguments.push(buffer.array()?);
+            given.push(buffer);
+        }
+        // What is wrong with any argument is an error before one of them is taken from the caller.
+        expect_arguments("run", program.avals.iter(), arguments.iter().map(Array::aval))?;
+        for (i, &buffer) in given.iter().enumerate().filter(|&(i, _)| is_donated(i)) {
+            if given.iter().filter(|&&other| std::ptr::eq(other, buffer)).count() > 1 {
+                return Err(Failure::argument(format!("argument {i} is donated and given twice")));
+            }
+        }
+        for (i, buffer) in given.iter().enumerate().filter(|&(i, _)| is_donated(i)) {
+            let argument = &mut arguments[program.constants.len() + i];
+            // The first reference goes, so that the run has the only one.
+            *argument = Array::scalar(0u8);
+            *argument = buffer.take()?;
         }
         let results = program.executable.run(arguments)?;
         if !results.is_empty() {

@@ -1,7 +1,7 @@
 //! The plugin under JAX: `tests/programs.py`, in a Python that has JAX.
 //!
-//! `REMAT_JAX_PYTHON` names the interpreter, or several with `:` between them; without it, `python3` is tried. Where there is no JAX, this says
-//! so and tests nothing, unless `REMAT_REQUIRE_JAX` is set.
+//! `REMAT_JAX_PYTHON` names the interpreter, or several with `:` between them, and each of them has to have JAX. Without it `python3` is tried,
+//! and where that has no JAX, this says so and tests nothing.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,12 +17,12 @@ fn library() -> PathBuf {
 
 #[test]
 fn programs_of_jax_run_on_the_plugin() {
-    let pythons = std::env::var("REMAT_JAX_PYTHON").unwrap_or_else(|_| "python3".to_string());
-    let mut tested = 0;
-    for python in pythons.split(':') {
+    let named = std::env::var("REMAT_JAX_PYTHON").ok();
+    for python in named.as_deref().unwrap_or("python3").split(':') {
         let has_jax =
             Command::new(python).args(["-c", "import jax"]).output().is_ok_and(|output| output.status.success());
         if !has_jax {
+            assert!(named.is_none(), "`{python}` of REMAT_JAX_PYTHON has no JAX");
             eprintln!("NOT TESTED: `{python}` has no JAX, so that no program ran on the plugin");
             continue;
         }
@@ -37,8 +37,5 @@ fn programs_of_jax_run_on_the_plugin() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{python}: {out}\n{err}");
         eprint!("{python}: {out}");
-        tested += 1;
     }
-    let is_required = std::env::var_os("REMAT_REQUIRE_JAX").is_some();
-    assert!(tested > 0 || !is_required, "no Python of `{pythons}` has JAX");
 }

@@ -195,6 +195,11 @@ fn wrong_calls_are_errors() {
     let (w, odd) = (buffer(&[1.0; 16], &[4, 4]), buffer(&[1.0; 4], &[4]));
     let (code, message) = execute(loaded, &[w, odd]).unwrap_err();
     assert!(code == 3 && message.contains("f32[4]"), "{message}");
+    // The argument that the program may overwrite is still there.
+    assert_eq!(host(w).unwrap(), [1.0; 16]);
+    let (code, message) = execute(loaded, &[w, w]).unwrap_err();
+    assert!(code == 3 && message.contains("donated and given twice"), "{message}");
+    assert_eq!(host(w).unwrap(), [1.0; 16]);
     free(w);
     free(odd);
     free_program(loaded);

@@ -121,6 +121,11 @@ fn counters(looped: &Loop) -> Option<(Vec<Counter>, usize)> {
         return None;
     }
     let others = (0..looped.inits.len()).filter(|&other| other != carry).filter_map(|other| Counter::of(looped, other));
+    // The condition says that the first counter reaches the end. Another one may be of a dtype that does not, and wrap.
+    let others = others.filter(|other| {
+        let end = other.start.checked_add(length as i128);
+        end.is_some_and(|end| Literal::from_i128(other.dtype, end).as_i128() == Some(end))
+    });
     Some(([counter].into_iter().chain(others).collect(), length))
 }
 
