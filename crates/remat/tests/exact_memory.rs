@@ -33,16 +33,11 @@ fn options(threads: usize) -> Result<JitOptions> {
     Ok(JitOptions { device: Some(Cpu::with_threads(threads)?.into()), ..JitOptions::default() })
 }
 
-/// A compiled program, and by how much more than before is allocated at the peak of its first run. Where that is not what was
-/// planned, it is measured once more, since the test harness asks for memory too when it says that a test takes long.
+/// A compiled program, and by how much more than before is allocated at the peak of its first run.
 fn first_run(lowered: &Lowered, operands: &[Tensor]) -> Result<(Compiled, usize)> {
-    let run = || {
-        let compiled = lowered.compile()?;
-        let (_, most) = measured(|| compiled.call(operands.to_vec()))?;
-        Ok::<_, remat::Error>((compiled, most))
-    };
-    let (compiled, most) = run()?;
-    if compiled.memory().arguments + most == compiled.memory().peak { Ok((compiled, most)) } else { run() }
+    let compiled = lowered.compile()?;
+    let (_, most) = measured(|| compiled.call(operands.to_vec()))?;
+    Ok((compiled, most))
 }
 
 /// Compares plan and measurement of a function on one to three threads.
@@ -348,7 +343,12 @@ fn chains() -> Result<()> {
     Ok(())
 }
 
-#[test]
+fn main() -> Result<()> {
+    the_planned_peak_is_the_one_of_the_allocator()?;
+    println!("the planned peak is the one of the allocator");
+    Ok(())
+}
+
 fn the_planned_peak_is_the_one_of_the_allocator() -> Result<()> {
     models(DType::F32)?;
     models(DType::Bf16)?;

@@ -242,6 +242,37 @@ fn what_is_nearly_a_scan_keeps_its_slices() {
 }
 
 #[test]
+fn a_second_counter_that_wraps_numbers_no_slices() {
+    let slices = |length: usize| {
+        let mut b = Builder::new();
+        let aval = |shape: &[usize]| remat_ir::Aval::new(DType::F32, shape.iter().copied());
+        let [xs, c] = [b.input(aval(&[length, 3])), b.input(aval(&[3]))];
+        let cond = format!("{{ lambda ; i:i32[] k:i8[] c:f32[3]. let h:bool[] = lt i {length}:i32[] in (h,) }}");
+        let body = format!(
+            "{{ lambda ; x:f32[{length},3] i:i32[] k:i8[] c:f32[3]. let
+                s:f32[1,3] = dynamic_slice[slice_sizes=(1, 3)] x k 0:i8[]
+                r:f32[3] = reshape[new_sizes=(3,)] s
+                d:f32[3] = add c r
+                j:i32[] = add i 1:i32[]
+                l:i8[] = add k 1:i8[]
+              in (j, l, d) }}"
+        );
+        let zero = |dtype| Literal::from_i128(dtype, 0).into();
+        let looped = Loop {
+            cond: jaxpr(&cond),
+            cond_consts: Vec::new(),
+            body: jaxpr(&body),
+            body_consts: vec![xs],
+            inits: vec![zero(DType::I32), zero(DType::I8), c],
+        };
+        as_scan(&looped).map(|(scan, ..)| scan.jaxpr.to_string().matches("dynamic_slice[").count())
+    };
+    assert_eq!(slices(100), Some(0));
+    // Behind 127 comes -128, whose slice is not the next one.
+    assert_eq!(slices(300), Some(1));
+}
+
+#[test]
 fn what_counts_otherwise_is_no_scan() {
     let plain = |step: &str| body("k:i32[] = add i 0:i32[]", step, "y u i 0:i32[]", "add c r");
     assert_eq!(looped(COND, &plain("add i 2:i32[]")), None);
