@@ -5,8 +5,8 @@ use std::process::Command;
 
 use remat::ir::Loc;
 use remat::{
-    Checks, DType, Device, Error, ErrorKind, JitOptions, Policy, PoolConfig, Tensor, checkpoint, cond, custom_vjp,
-    fori_loop, grad, jit_with, named_scope, nn, scan, value_and_grad, vmap, while_loop,
+    Checks, DType, Device, Error, ErrorKind, JitOptions, Padding, Policy, PoolConfig, Tensor, checkpoint, cond,
+    custom_vjp, fori_loop, grad, jit_with, named_scope, nn, scan, value_and_grad, vmap, while_loop,
 };
 
 fn options(checks: Checks) -> JitOptions {
@@ -160,6 +160,11 @@ fn infinite_literals_and_arguments_are_fine() {
     assert_eq!(bits(f.call(with_zero()).unwrap()), bits(plain.call(with_zero()).unwrap()));
     let largest = jit_with(&options(Checks::NANS), |x: &Tensor| x.max(..));
     assert_eq!(largest.call(Tensor::new([f32::INFINITY, 0.0])).unwrap().item::<f32>().unwrap(), f32::INFINITY);
+    // The largest element of a window of padding.
+    let windows = PoolConfig { padding: Padding::Explicit(vec![(2, 0)]), ..PoolConfig::new([2]) };
+    let pooled =
+        jit_with(&options(Checks::NANS), |x: &Tensor| x.max_pool(&windows)).call(Tensor::ones([4], DType::F32));
+    assert_eq!(bits(pooled.unwrap())[0], f32::NEG_INFINITY);
     // Infinity less infinity is NaN, though.
     assert_eq!(error_of(Checks::NANS, |x| x - x, Tensor::new([f32::INFINITY, 0.0])).operation(), "sub");
     // NaN that a program replaces is fine, and one that it returns is an error of the argument.

@@ -36,8 +36,8 @@ const CURVE: Effort = Effort::of(40_000);
 /// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
 const ROOM: usize = 200;
 
-/// Forms whose first plans take no more than the time of the fastest by this factor are planned further, and at most this many of them.
-const NEAR: (u64, u64) = (21, 20);
+/// Forms whose first plans take more time than the fastest by no more than this part of it are planned further, and at most this many of them.
+const NEAR: u64 = 20;
 const SEARCHED: usize = 3;
 
 /// A program of which plans are made.
@@ -361,5 +361,6 @@ impl Form {
 
 /// The most time of a form that is planned further beside others of these times.
 fn most_near(times: impl Iterator<Item = u64>) -> u64 {
-    times.min().unwrap_or(0) / NEAR.1 * NEAR.0
+    let least = times.min().unwrap_or(0);
+    least.saturating_add(least / NEAR)
 }

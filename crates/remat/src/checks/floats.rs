@@ -1,6 +1,6 @@
 //! NaN and infinite values.
 
-use remat_ir::{Array, Data};
+use remat_ir::{Array, Data, Op, Prim, ReduceKind, WindowKind};
 
 use super::{Found, index_of};
 
@@ -53,8 +53,17 @@ pub(super) fn has_nan(array: &Array) -> bool {
     Summary::of(array).nans > 0
 }
 
+/// Whether an operation gives the largest or the smallest of some elements, which is infinite where there are none: in a window of padding.
+fn is_extremum(op: &Op) -> bool {
+    match op {
+        Op::Prim(Prim::Reduce(op)) => matches!(op.kind, ReduceKind::Max | ReduceKind::Min),
+        Op::Prim(Prim::ReduceWindow(op)) => matches!(op.kind, WindowKind::Max | WindowKind::Min),
+        _ => false,
+    }
+}
+
 /// What is wrong with the results of an operation: NaN where no operand has one, or infinite elements where all operands are finite.
-pub(super) fn made(operands: &[Array], results: &[Array]) -> Found {
+pub(super) fn made(op: &Op, operands: &[Array], results: &[Array]) -> Found {
     let results: Vec<(&Array, Summary)> = results.iter().map(|array| (array, Summary::of(array))).collect();
     if results.iter().all(|(_, summary)| summary.nans == 0 && summary.infinities == 0) {
         return None;
@@ -64,7 +73,7 @@ pub(super) fn made(operands: &[Array], results: &[Array]) -> Found {
     let had_infinity = given.iter().any(|summary| summary.infinities > 0);
     let wrong = results.iter().find_map(|(array, summary)| match summary {
         Summary { nans: 1.., .. } if !had_nan => Some((array, summary.nans, "NaN", summary.first_nan)),
-        Summary { nans: 0, infinities: 1.., .. } if !had_nan && !had_infinity => {
+        Summary { nans: 0, infinities: 1.., .. } if !had_nan && !had_infinity && !is_extremum(op) => {
             Some((array, summary.infinities, "infinite", summary.first_infinity))
         }
         _ => None,

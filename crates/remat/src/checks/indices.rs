@@ -4,6 +4,11 @@ use remat_ir::{Array, Binary, Gather, IndexMode, Prim, Scatter};
 
 use super::{Found, index_of};
 
+/// Whether operands of an operation can be wrong.
+pub(super) fn has_indices(op: &Prim) -> bool {
+    matches!(op, Prim::Binary(Binary::Div | Binary::Rem) | Prim::Gather(_) | Prim::Scatter(_))
+}
+
 /// What is wrong with the operands of an operation.
 pub(super) fn wrong(op: &Prim, operands: &[Array], is_derivative: bool) -> Found {
     match (op, operands) {

@@ -178,6 +178,7 @@ impl Checked {
         };
         if let Op::Prim(prim) = op
             && self.checks.indices
+            && indices::has_indices(prim)
         {
             wrong(indices::wrong(prim, &hosts(&ins)?, loc.role == Role::Derivative))?;
         }
@@ -185,7 +186,7 @@ impl Checked {
         let operands = if self.checks.nans { ins.clone() } else { Vec::new() };
         let outs = (self.compute)(op, ins)?;
         if self.checks.nans {
-            wrong(floats::made(&hosts(&operands)?, &hosts(&outs)?))?;
+            wrong(floats::made(op, &hosts(&operands)?, &hosts(&outs)?))?;
         }
         Ok(outs)
     }
