@@ -213,7 +213,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// let w = Tensor::eye(64, DType::F32);
     /// let step = jit(value_and_grad(|x: &Tensor| x.matmul(&w).tanh().sum(..)));
     /// let ((loss, _), profile) = step.profile(Tensor::ones([256, 64], DType::F32))?;
-    /// assert_eq!(loss.shape()?, []);
+    /// assert!(loss.item::<f32>()?.is_finite());
     /// println!("{profile}");
     /// let products = profile.by_operation().into_iter().find(|group| group.name == "dot_general").expect("two");
     /// assert_eq!(products.steps, 2);
