@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use remat::Cpu;
 use remat_io::save_trace;
 
-use crate::config::{Config, Flags, Setting};
+use crate::config::{Config, Flags};
 use crate::train::{architecture, profiled};
 
 /// Arguments of `remat profile`. The configuration has the same flags and file keys as that of `remat train`.
@@ -32,8 +32,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If a setting is not valid, the device is not the native engine, a step fails, or an output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let mut settings = args.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
-    settings.extend(args.flags.0.iter().cloned());
+    let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
     let device = config.device()?;
     ensure!(device.name() == Cpu::NAME, "the native engine has profiles, and the device is {}", device.name());

@@ -12,7 +12,7 @@ use remat_cli::{child, progress};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::config::{Config, Flags, Setting};
+use crate::config::{Config, Flags};
 use crate::policy::LISTED;
 use crate::train::{Measured, architecture, measure};
 use report::Table;
@@ -76,8 +76,7 @@ pub(super) fn one(case: Case) -> Result<Measured> {
 /// # Errors
 /// If a setting or a policy is not valid, or an output cannot be written. A failure under one policy is an error in its row.
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let mut settings = args.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
-    settings.extend(args.flags.0.iter().cloned());
+    let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
     let named = |text: &str| Ok::<_, anyhow::Error>(policy_name(arguments::policy(text)?.as_ref()));
     let asked: Vec<&str> = match args.only.is_empty() {

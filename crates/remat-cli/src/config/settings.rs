@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::error::{ContextKind, ErrorKind};
@@ -46,6 +46,18 @@ impl fmt::Display for Setting {
 /// The flags of a [`Config`] that the user gave.
 #[derive(Clone, Debug)]
 pub(crate) struct Flags(pub(crate) Vec<Setting>);
+
+impl Flags {
+    /// The settings of a file, if there is one, then those of the flags, which override them.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is not one of settings.
+    pub(crate) fn settings(&self, file: Option<&Path>) -> Result<Vec<Setting>> {
+        let mut settings = file.map_or_else(|| Ok(Vec::new()), Setting::read)?;
+        settings.extend(self.0.iter().cloned());
+        Ok(settings)
+    }
+}
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, ensure};
 use remat::Cpu;
 use remat_cli::progress;
 
-use crate::config::{Config, Flags, Setting};
+use crate::config::{Config, Flags};
 use crate::lock::Lock;
 use crate::train::{architecture, planned_step};
 use answer::Planner;
@@ -142,8 +142,7 @@ impl Subjects {
 
 /// The plan of a training step of the model of the flags, and its name.
 fn step(args: &Args) -> Result<(String, remat::Plan)> {
-    let mut settings = args.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
-    settings.extend(args.flags.0.iter().cloned());
+    let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
     let device = config.device()?;
     ensure!(device.name() == Cpu::NAME, "the native engine has plans, and the device is {}", device.name());

@@ -27,7 +27,7 @@ pub(crate) use optimizer::OptimizerState;
 pub(crate) use plan::{shapes, step as planned_step};
 pub(crate) use step::Step;
 
-use crate::config::{Config, Flags, Setting};
+use crate::config::{Config, Flags};
 use crate::lock::Lock;
 use crate::records::Report;
 use crate::run::Saved;
@@ -58,8 +58,7 @@ impl Args {
     /// # Errors
     /// A mistake in a setting, with its origin.
     fn config(&self, saved: Option<&Saved>) -> Result<Config> {
-        let mut settings = self.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
-        settings.extend(self.flags.0.iter().cloned());
+        let settings = self.flags.settings(self.config.as_deref())?;
         saved.map_or_else(|| Config::of(&settings), |saved| saved.config.resumed(&settings))
     }
 }

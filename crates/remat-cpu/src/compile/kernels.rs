@@ -71,6 +71,11 @@ impl<'a> Kernels<'a> {
         Graph { steps: self.nodes.clone(), buffers: self.buffers.nodes() }
     }
 
+    /// The time of a step, in picoseconds by the cost model.
+    pub(super) fn time(&self, step: StepId) -> u64 {
+        self.nodes[step].cost
+    }
+
     /// Adds a step. It reads the tokens of the barriers that it waits for, and a barrier reads its operands. This orders the steps; kernels
     /// do not receive these buffers.
     fn step(&mut self, step: &Step) -> Result<()> {

@@ -40,7 +40,7 @@ pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource
             operation: eqn.map(|eqn| eqn.op.name()),
             loc,
             aval: call.outs.iter().map(aval).max_by_key(Aval::bytes).unwrap_or_else(|| Aval::new(DType::U8, [0])),
-            time: kernels.steps.steps.get(step.index()).map_or(0, |step| kernels.steps.time(step)),
+            time: kernels.time(step),
         }
     };
     order.iter().map(source).collect()

@@ -48,9 +48,10 @@ impl Summary {
     }
 }
 
-/// Whether an array has a NaN.
-pub(super) fn has_nan(array: &Array) -> bool {
-    Summary::of(array).nans > 0
+/// The first element of an array that is NaN.
+pub(super) fn first_nan(array: &Array) -> Option<usize> {
+    let Summary { nans, first_nan, .. } = Summary::of(array);
+    (nans > 0).then_some(first_nan)
 }
 
 /// Whether an operation gives the largest or the smallest of some elements, which is infinite where there are none: in a window of padding.

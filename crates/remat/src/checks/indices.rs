@@ -1,6 +1,6 @@
 //! Indices out of range, and integers divided by zero.
 
-use remat_ir::{Array, Binary, Gather, IndexMode, Prim, Scatter};
+use remat_ir::{Array, Binary, IndexMode, Prim, Scatter};
 
 use super::{Found, index_of};
 
@@ -17,26 +17,20 @@ pub(super) fn wrong(op: &Prim, operands: &[Array], is_derivative: bool) -> Found
             Some(format!("the divisor {} is 0 at {}", divisor.aval(), index_of(divisor, zero)))
         }
         // Where nothing but zeros or the like lies outside, an index out of range is meant.
-        (Prim::Gather(op), [x, indices]) if op.fill_value == IndexMode::fill_value(x.dtype()) => {
-            of_gather(op, x, indices)
+        (Prim::Gather(op), [x, indices])
+            if op.mode == IndexMode::FillOrDrop && op.fill_value == IndexMode::fill_value(x.dtype()) =>
+        {
+            out_of_range(x, indices, &op.start_index_map, |axis| op.slice_sizes[axis])
         }
         // The indices of a derivative are those of the forward pass.
-        (Prim::Scatter(op), [x, indices, updates]) if !is_derivative => of_scatter(op, x, indices, updates),
+        (Prim::Scatter(op), [x, indices, updates]) if op.mode == IndexMode::FillOrDrop && !is_derivative => {
+            of_scatter(op, x, indices, updates)
+        }
         _ => None,
     }
 }
 
-fn of_gather(op: &Gather, x: &Array, indices: &Array) -> Found {
-    if op.mode == IndexMode::Clip {
-        return None;
-    }
-    out_of_range(x, indices, &op.start_index_map, |axis| op.slice_sizes[axis])
-}
-
 fn of_scatter(op: &Scatter, x: &Array, indices: &Array, updates: &Array) -> Found {
-    if op.mode == IndexMode::Clip {
-        return None;
-    }
     // The window dimensions of the updates are those of the array that are neither inserted nor batched, in order.
     let is_window = |axis: &usize| !op.inserted_window_dims.contains(axis) && !op.operand_batching_dims.contains(axis);
     let windows: Vec<usize> = (0..x.shape().len()).filter(is_window).collect();

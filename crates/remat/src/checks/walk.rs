@@ -87,16 +87,14 @@ impl Checked {
         args: Vec<Value>,
         argument: impl Fn(usize) -> String,
     ) -> Result<Vec<Value>> {
-        let has_nan = |value: &Value| Ok::<_, Error>(floats::has_nan(value.host()?));
         let given = if self.checks.nans { args.clone() } else { Vec::new() };
         let outs = self.program(jaxpr, args, &Inside::default())?;
         if self.checks.nans
-            && let Some(result) = position(&outs, has_nan)?
-            && let Some(number) = position(&given, has_nan)?
+            && let Some((result, _)) = first_nan(&outs)?
+            && let Some((number, element)) = first_nan(&given)?
         {
             let array = given[number].host()?;
-            let first = (0..array.data().len()).find(|&i| array.data().get(i).is_some_and(is_nan)).unwrap_or(0);
-            let (argument, aval, at) = (argument(number), array.aval(), index_of(array, first));
+            let (argument, aval, at) = (argument(number), array.aval(), index_of(array, element));
             let message = format!("{argument}, {aval}, has NaN, the first at {at}, and so has result {result}");
             return Err(Error::new(ErrorKind::Value, method, message));
         }
@@ -104,15 +102,11 @@ impl Checked {
     }
 }
 
-fn is_nan(literal: Literal) -> bool {
-    literal.as_f64().is_nan()
-}
-
-/// The first value of which this holds.
-fn position(values: &[Value], holds: impl Fn(&Value) -> Result<bool>) -> Result<Option<usize>> {
-    for (number, value) in values.iter().enumerate() {
-        if value.aval().dtype.is_float() && holds(value)? {
-            return Ok(Some(number));
+/// The first value that has a NaN, and which of its elements is the first.
+fn first_nan(values: &[Value]) -> Result<Option<(usize, usize)>> {
+    for (number, value) in values.iter().enumerate().filter(|(_, value)| value.aval().dtype.is_float()) {
+        if let Some(element) = floats::first_nan(value.host()?) {
+            return Ok(Some((number, element)));
         }
     }
     Ok(None)
