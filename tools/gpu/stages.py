@@ -301,6 +301,9 @@ def fresh(stage, step, arguments, folder):
 class Stopper:
     """Sends a signal to a training run once it has a checkpoint."""
 
+    # A card takes a step in about as long, and the run must not have ended before it is stopped.
+    every = 0.02
+
     def __init__(self, folder, number):
         self.folder, self.number, self.is_done = folder, number, False
 

@@ -74,7 +74,7 @@ def end_group(process):
 
 def run(command, limit, environment=None, folder=None, watch=None):
     """Runs a command for at most `limit` seconds, with its output in files, so that nobody waits for a pipe that a child holds. `watch` is
-    called twice a second with the process. Returns a record of what happened, and its whole output."""
+    called with the process every `watch.every` seconds. Returns a record of what happened, and its whole output."""
     record = dict(command=" ".join(map(str, command)), limit=round(limit, 1))
     begun = time.monotonic()
     folder = Path(folder or ".")
@@ -92,7 +92,7 @@ def run(command, limit, environment=None, folder=None, watch=None):
             try:
                 while returncode is None:
                     try:
-                        returncode = process.wait(0.5 if watch else max(0.05, limit - (time.monotonic() - begun)))
+                        returncode = process.wait(watch.every if watch else max(0.05, limit - (time.monotonic() - begun)))
                     except subprocess.TimeoutExpired:
                         if watch:
                             watch(process)
@@ -204,6 +204,8 @@ class Stage:
 
 class CardMemory:
     """The most memory of the card that is in use, as `nvidia-smi` says, twice a second."""
+
+    every = 0.5
 
     def __init__(self):
         self.most = None

@@ -30,6 +30,11 @@ impl Isa {
         ("amx", Isa::Amx),
         ("neon-dot", Isa::NeonDot),
     ];
+
+    /// Its name, which is that of `REMAT_MAX_CPU_ISA`.
+    pub fn name(self) -> &'static str {
+        Isa::NAMES.into_iter().find(|(_, isa)| *isa == self).map_or("baseline", |(name, _)| name)
+    }
 }
 
 /// The environment variable that selects it.

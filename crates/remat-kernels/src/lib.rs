@@ -27,7 +27,7 @@ mod threads;
 mod tile;
 
 pub use base::precision::{Precision, matmul_precision};
-pub use base::{ceiling, read_rate};
+pub use base::{ceiling, read_rate, used_isa};
 pub use dispatch::{copy, kernel};
 pub use interface::{
     BlockedLoops, Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopPhase, LoopSource, LoopSpec,

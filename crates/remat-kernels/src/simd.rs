@@ -78,7 +78,8 @@ impl Level {
         *BEST
     }
 
-    fn isa(self) -> Isa {
+    /// The instruction set.
+    pub(crate) fn isa(self) -> Isa {
         match self.0 {
             Instructions::Plain => Isa::Baseline,
             #[cfg(target_arch = "x86_64")]

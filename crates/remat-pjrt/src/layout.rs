@@ -4,7 +4,7 @@
 
 use remat_ir::{Array, Aval, DType, Data, Element, bf16, f16};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, whole};
 use crate::sys::Layout;
 
 /// The strides in bytes of the dimensions, in row-major order.
@@ -25,6 +25,7 @@ pub(crate) fn row_major(shape: &[usize], size: usize) -> Vec<i64> {
 pub(crate) unsafe fn strides_of(layout: Option<&Layout>, aval: &Aval) -> Result<Vec<i64>> {
     let (shape, size) = (&aval.shape[..], aval.dtype.size());
     let Some(layout) = layout else { return Ok(row_major(shape, size)) };
+    whole::<Layout>("the numbers of a layout", layout.struct_size)?;
     // SAFETY: the caller's list, with its length.
     let numbers = unsafe { list(layout.order.numbers, layout.order.count) };
     if numbers.len() != shape.len() {
@@ -197,6 +198,11 @@ mod tests {
         let twice = [0, 0];
         // SAFETY: the list has two numbers.
         assert!(unsafe { strides_of(Some(&Layout::of(&twice)), array.aval()) }.is_err());
+        let mut short = Layout::of(&order);
+        short.struct_size = 24;
+        // SAFETY: what is after the first bytes is not read.
+        let failure = unsafe { strides_of(Some(&short), array.aval()) }.unwrap_err();
+        assert_eq!(failure.message, "the numbers of a layout have 24 bytes and 80 are read");
     }
 
     #[test]

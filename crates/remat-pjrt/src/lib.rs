@@ -10,7 +10,7 @@
 //! 2. `sys`, `event`, `layout`, `place`, `buffer`, `program`: the structs and numbers of the header, and what they point to: events, which are
 //!    always ready; elements in any order of dimensions; the client, its device, its memory and the topology, of which there is one each;
 //!    arrays; compiled programs. The structs and the objects refer to each other
-//! 3. `table`: the functions, by their places in the table
+//! 3. `table`, `versions`: the functions, by their places in the table; what this library is, for who opens it without JAX
 
 mod buffer;
 mod event;
@@ -20,5 +20,7 @@ mod place;
 mod program;
 mod sys;
 mod table;
+mod versions;
 
 pub use table::GetPjrtApi;
+pub use versions::remat_versions;

@@ -70,7 +70,7 @@ pub(crate) fn say(args: &mut Text, text: &'static str) -> Result {
 
 /// The version of StableHLO that JAX writes for this plugin. The reader reads newer ones and older ones, too; a fixed one makes the programs of
 /// a later JAX those that were tested.
-const STABLEHLO: [i64; 3] = [1, 13, 0];
+pub(crate) const STABLEHLO: [i64; 3] = [1, 13, 0];
 
 static ATTRIBUTES: [NamedValue; 3] = [
     NamedValue::number("xla_version", 2),

@@ -12,12 +12,12 @@ use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 
 use crate::buffer::Buffer;
 use crate::event::Event;
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Code, Failure, Result, whole};
 use crate::layout::list;
 use crate::place::MEMORY;
 use crate::sys::{
-    Compile, CompiledMemory, DeviceAssignment, Execute, LoadedExecutable, OutputDimensions, OutputMemories,
-    OutputTypes, Program, number_of,
+    Compile, CompiledMemory, DeviceAssignment, Execute, ExecuteOptions, LoadedExecutable, OutputDimensions,
+    OutputMemories, OutputTypes, Program, number_of,
 };
 
 /// The most bytes that a program may need: it computes values again until it fits, or is refused.
@@ -69,6 +69,7 @@ pub(crate) struct Loaded {
 pub(crate) unsafe fn compile(args: &mut Compile) -> Result {
     // SAFETY: a pointer to a program of the header, or null.
     let program: &Program = unsafe { args.program.as_ref() }.ok_or_else(|| Failure::argument("there is no program"))?;
+    whole::<Program>("the program and its format", program.struct_size)?;
     // SAFETY: the caller's texts, with their lengths.
     let (code, format) = unsafe { (list(program.code, program.code_size), list(program.format, program.format_size)) };
     if format != b"mlir" {
@@ -208,9 +209,14 @@ impl Loaded {
             let message = format!("the program takes {} arguments and got {}", program.donated.len(), args.num_args);
             return Err(Failure::argument(message));
         }
-        // SAFETY: the options are null or of the header, and one list of arguments is there for the device.
+        // SAFETY: the options are null or of the header.
+        let options = unsafe { args.options.as_ref() };
+        if let Some(options) = options {
+            whole::<ExecuteOptions>("the options of a run", options.struct_size)?;
+        }
+        // SAFETY: the options have all of these fields, and one list of arguments is there for the device.
         let (kept, buffers) = unsafe {
-            let kept = args.options.as_ref().map_or(&[][..], |options| list(options.kept, options.num_kept));
+            let kept = options.map_or(&[][..], |options| list(options.kept, options.num_kept));
             (kept, if args.num_args == 0 { &[][..] } else { list(*args.arguments, args.num_args) })
         };
         let is_donated = |i: usize| program.donated[i] && !kept.contains(&(i as i64));

@@ -243,7 +243,7 @@ impl NamedValue {
 /// `PJRT_Buffer_MemoryLayout`: the order of dimensions, or strides.
 #[repr(C)]
 pub(crate) struct Layout {
-    struct_size: usize,
+    pub(crate) struct_size: usize,
     extension_start: *mut c_void,
     pub(crate) order: Tiled,
     pub(crate) kind: c_int,

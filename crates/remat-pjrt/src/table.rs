@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use crate::buffer::{self, Buffer};
 use crate::event::Event;
-use crate::failure::{Code, Failure, Result, guarded};
+use crate::failure::{Code, Failure, Result, guarded, whole};
 use crate::place::{self, DEVICES, Device, MEMORIES, MEMORY, Memory, PLATFORM, PLATFORM_VERSION, Topology, give, say};
 use crate::program::{self, Executable, Loaded};
 use crate::sys::{
@@ -29,12 +29,7 @@ unsafe fn arguments<'a, A: Arguments>(name: &str, pointer: *mut c_void) -> Resul
     // SAFETY: the caller passes the struct of this function; its first field, the size, is in all of them.
     let args = unsafe { pointer.cast::<A>().as_mut() };
     let args = args.ok_or_else(|| Failure::argument(format!("{name}: there are no arguments")))?;
-    // The size of a C struct may lack the space at its end.
-    if args.struct_size() + 7 < size_of::<A>() {
-        let message =
-            format!("{name}: the arguments have {} bytes and {} are read", args.struct_size(), size_of::<A>());
-        return Err(Failure::argument(message));
-    }
+    whole::<A>(&format!("{name}: the arguments"), args.struct_size())?;
     Ok(args)
 }
 

@@ -30,9 +30,9 @@ FAULTS = []
 if not importlib.metadata.entry_points(group="jax_plugins", name="remat"):
     # The package is not installed, which would register it.
     sys.path.insert(0, str(HERE.parent / "python"))
-    import remat_pjrt
+    from remat import jax_plugin
 
-    remat_pjrt.initialize()
+    jax_plugin.initialize()
 
 
 def check(name, holds, message=""):

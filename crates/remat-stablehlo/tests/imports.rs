@@ -101,9 +101,22 @@ fn what_has_no_counterpart_is_refused_with_its_line() {
         let error = read(name).unwrap_err();
         assert_eq!((error.kind(), error.operation(), error.message()), (ErrorKind::Unsupported, operation, message));
         let site = error.loc().unwrap().site.unwrap();
-        let written = source.lines().nth(site.line() as usize - 1).unwrap();
         let function = source.lines().position(|line| line.contains(&format!("def {name}("))).unwrap();
-        assert!(site.line() as usize > function && written.contains("return"), "{error}: {written}");
+        let length = source.lines().skip(function).position(str::is_empty).unwrap();
+        assert!((function + 1..=function + length).contains(&(site.line() as usize)), "{error}");
+    }
+}
+
+/// A file of a few kilobytes must not stand for a program that no machine can hold, nor for one that exhausts the stack of whoever walks it.
+#[test]
+fn calls_are_bounded_in_depth_and_in_number() {
+    let expected = [
+        ("refused_doubling", "not supported: calls that stand for more than 4194304 operations"),
+        ("refused_chain", "not supported: calls and bodies that are nested more than 200 deep"),
+    ];
+    for (name, message) in expected {
+        let error = read(name).unwrap_err();
+        assert_eq!((error.kind(), error.operation(), error.message()), (ErrorKind::Unsupported, "call", message));
     }
 }
 

@@ -23,7 +23,8 @@ use crate::steps::{Part, Steps};
 /// How many plans are made for one limit, at most.
 const PLANS: usize = 8;
 
-/// The work of the plans from which the fastest is chosen, and of the last search, which goes on from it.
+/// The work of a first plan, of the plans from which the fastest is chosen, and of the last search, which goes on from it.
+const QUICK: Effort = Effort::QUICK;
 const SEARCH: Effort = Effort::of(150_000);
 const POLISH: Effort = Effort::of(300_000);
 
@@ -32,6 +33,10 @@ const ADJUST: Effort = Effort::of(100_000);
 
 /// The work of one plan of a curve, which follows the one for a few more bytes.
 const CURVE: Effort = Effort::of(40_000);
+
+/// Steps of a program for which the work is this much. Where there are fewer, it is less by as much, 400 moves for each step: the plans of a small
+/// GPT (guide/src/memory.md) take between 0.6 points of time more and 0.6 less than with all of it.
+const STEPS: usize = 375;
 
 /// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
 const ROOM: usize = 200;
@@ -162,7 +167,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         // A first plan of each form tells which ones to go on with.
         let (forms, mut first) = (self.forms()?, Vec::new());
         for form in &forms {
-            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), self.effort(Effort::QUICK));
+            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), self.effort(form, QUICK));
             first.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
         }
         let most = most_near(first.iter().map(|(_, repeated)| repeated.time));
@@ -177,7 +182,8 @@ impl<'a, 'c> Plans<'a, 'c> {
         }
         if let Some(best) = best {
             let Repeated { form, plan, .. } = &*best;
-            let polished = rematerialize_from(plan, &form.graph, &form.order, plan.judged.peak, POLISH);
+            let polished =
+                rematerialize_from(plan, &form.graph, &form.order, plan.judged.peak, self.effort(form, POLISH));
             let polished = self.found(form, polished, limit)?.filter(|polished| polished.peak <= limit);
             return Ok(polished.into_iter().chain([best]).min_by_key(|repeated| repeated.time));
         }
@@ -185,7 +191,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         let mut least = Vec::new();
         for form in &forms {
             let repeated =
-                self.repeated(form, least_memory(&form.graph, &form.order, self.effort(Effort::QUICK))?, limit)?;
+                self.repeated(form, least_memory(&form.graph, &form.order, self.effort(form, QUICK))?, limit)?;
             if repeated.peak <= limit
                 && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
             {
@@ -212,13 +218,13 @@ impl<'a, 'c> Plans<'a, 'c> {
             if is_best {
                 best = Some(last.clone());
             }
-            let anew = || rematerialize(&form.graph, &form.order, next, self.effort(SEARCH));
+            let anew = || rematerialize(&form.graph, &form.order, next, self.effort(form, SEARCH));
             let from = |effort| rematerialize_from(&last.plan, &form.graph, &form.order, next, effort);
             let plan = match n {
-                0 => anew().or_else(|_| from(self.effort(SEARCH))),
+                0 => anew().or_else(|_| from(self.effort(form, SEARCH))),
                 _ if is_enough => break,
-                _ if best.is_some() => from(self.effort(ADJUST)),
-                _ => from(self.effort(ADJUST)).or_else(|_| anew()),
+                _ if best.is_some() => from(self.effort(form, ADJUST)),
+                _ => from(self.effort(form, ADJUST)).or_else(|_| anew()),
             };
             let Some(repeated) = self.found(form, plan, limit)? else { break };
             (last, goal) = (repeated, next);
@@ -242,8 +248,10 @@ impl<'a, 'c> Plans<'a, 'c> {
             for (form, last) in planned {
                 let goal = form.goal(limit);
                 let plan = match &last {
-                    Some(last) => rematerialize_from(&last.plan, &form.graph, &form.order, goal, CURVE),
-                    None => rematerialize(&form.graph, &form.order, goal, self.effort(Effort::QUICK)),
+                    Some(last) => {
+                        rematerialize_from(&last.plan, &form.graph, &form.order, goal, self.effort(form, CURVE))
+                    }
+                    None => rematerialize(&form.graph, &form.order, goal, self.effort(form, QUICK)),
                 };
                 next.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
             }
@@ -258,7 +266,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         if found.is_empty() {
             for form in &forms {
-                let least = least_memory(&form.graph, &form.order, self.effort(Effort::QUICK))?;
+                let least = least_memory(&form.graph, &form.order, self.effort(form, QUICK))?;
                 found.push(self.repeated(form, least, 0)?);
             }
         }
@@ -307,9 +315,10 @@ impl<'a, 'c> Plans<'a, 'c> {
         }
     }
 
-    /// This work by the threads of the program.
-    fn effort(&self, effort: Effort) -> Effort {
-        effort.on_threads(self.subject.threads.count())
+    /// This work, as far as the form has steps for it, by the threads of the program.
+    fn effort(&self, form: &Form, effort: Effort) -> Effort {
+        let evaluations = effort.evaluations * form.parts.len().min(STEPS) / STEPS;
+        Effort::of(evaluations).on_threads(self.subject.threads.count())
     }
 
     /// The steps of a plan within a limit, if one was found.

@@ -15,4 +15,5 @@ pub(crate) mod strided;
 pub(crate) mod strided_store;
 pub(crate) mod transpose;
 
+pub use narrow::used_isa;
 pub use product::{ceiling, read_rate};

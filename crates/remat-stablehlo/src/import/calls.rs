@@ -88,6 +88,8 @@ impl<'a, 'm> Importer<'a, 'm> {
 
     fn call_function(&mut self, node: Node<'a, 'm>, name: &'a [u8], operands: &[Atom]) -> Result<Vec<Atom>> {
         let function = self.function(name, node.name)?;
+        self.reach(function.height, node.name)?;
+        self.grow(function.size, node.name)?;
         let mut ins = Vec::new();
         for &number in &function.constants {
             let aval = self.constants[number].aval().clone();
@@ -113,13 +115,20 @@ impl<'a, 'm> Importer<'a, 'm> {
         let op = self.function_of(name, operation)?;
         self.imported.insert(name, None);
         let around = std::mem::take(&mut self.frames);
+        // Its size is counted at each of its calls, of which this is none.
+        let (deepest, size) = (self.deepest, self.size);
+        self.deepest = self.depth;
         let Body { jaxpr, captures } = self.body(op, 0, "func")?;
+        let height = self.deepest - self.depth;
+        let grown = self.size - size;
+        (self.deepest, self.size) = (deepest, size);
         self.frames = around;
         let constants = captures.into_iter().map(|capture| match capture {
             Capture::Constant(number) => Ok(number),
             Capture::Value(_) => Err(malformed("func", "a function uses a value of another one")),
         });
-        let function = Function { jaxpr: Arc::new(jaxpr), constants: constants.collect::<Result<_>>()? };
+        let function =
+            Function { jaxpr: Arc::new(jaxpr), constants: constants.collect::<Result<_>>()?, height, size: grown };
         self.imported.insert(name, Some(function.clone()));
         Ok(function)
     }

@@ -63,6 +63,16 @@ impl Matrices {
         self.emit(Reduce { kind: ReduceKind::Sum, axes: [axis].into_iter().collect() }, &[x])
     }
 
+    /// The largest magnitude among two parts of a column, or 1 if all numbers are 0.
+    fn largest(&mut self, at: Atom, below: Atom) -> Result<Atom> {
+        let axis = self.b.shape(at).len() - 1;
+        let both = self.emit(Binary::Add, &[at, below])?;
+        let magnitudes = self.emit(Unary::Abs, &[both])?;
+        let largest = self.emit(Reduce { kind: ReduceKind::Max, axes: [axis].into_iter().collect() }, &[magnitudes])?;
+        let is_zero = self.emit(Compare::Eq, &[largest, self.float(0.0)])?;
+        self.select(is_zero, self.float(1.0), largest)
+    }
+
     /// Column `j`.
     fn column(&mut self, a: Atom, j: Atom) -> Result<Atom> {
         let rank = self.shape.len();
@@ -103,8 +113,14 @@ impl Matrices {
         let column = self.column(a, j)?;
         let (is_at, is_below) = (self.emit(Compare::Eq, &[rows, j])?, self.emit(Compare::Gt, &[rows, j])?);
         let at = self.select(is_at, column, zero)?;
-        let alpha = self.sum(at)?;
         let below = self.select(is_below, column, zero)?;
+        // Squares of very small or very large numbers are 0 or infinite: the column is divided by its largest number first, which changes
+        // neither `v` nor `tau`.
+        let largest = self.largest(at, below)?;
+        let first = self.sum(at)?;
+        let alpha = self.emit(Binary::Div, &[first, largest])?;
+        let divisor = self.for_rows(largest)?;
+        let below = self.emit(Binary::Div, &[below, divisor])?;
         let squares = self.emit(Binary::Mul, &[below, below])?;
         let sigma = self.sum(squares)?;
         let square = self.emit(Binary::Mul, &[alpha, alpha])?;
@@ -116,7 +132,8 @@ impl Matrices {
         let mirrored = self.select(is_positive, minus, norm)?;
         // A column that is zero below stays as it is.
         let is_done = self.emit(Compare::Eq, &[sigma, zero])?;
-        let beta = self.select(is_done, alpha, mirrored)?;
+        let beta = self.emit(Binary::Mul, &[mirrored, largest])?;
+        let beta = self.select(is_done, first, beta)?;
         let distance = self.emit(Binary::Sub, &[mirrored, alpha])?;
         let tau = self.emit(Binary::Div, &[distance, mirrored])?;
         let tau = self.select(is_done, zero, tau)?;

@@ -38,6 +38,10 @@ use types::{malformed, unsupported};
 /// How deep calls and regions may be nested in each other.
 const DEPTH: usize = 200;
 
+/// The most operations of a program whose calls are all replaced by what they call. A short file may ask for more than any machine can hold: each
+/// of its functions may call the one before twice.
+const SIZE: u64 = 1 << 22;
+
 /// The stack that is kept free for each level of nesting, and the size of a new piece.
 const STACK: (usize, usize) = (256 << 10, 4 << 20);
 
@@ -109,6 +113,10 @@ fn module_number(module: &Module<'_>, outer: &Operation, name: &str) -> Option<i
 struct Function {
     jaxpr: Arc<Jaxpr>,
     constants: Vec<usize>,
+    /// How deep calls and bodies are nested in it.
+    height: usize,
+    /// Its operations, with those of each call.
+    size: u64,
 }
 
 /// The state of an import.
@@ -123,6 +131,9 @@ struct Importer<'a, 'm> {
     constant_numbers: HashMap<AttrId, usize>,
     frames: Frames,
     depth: usize,
+    /// The greatest depth in the present function, and the operations so far, with those of calls.
+    deepest: usize,
+    size: u64,
 }
 
 impl<'a, 'm> Importer<'a, 'm> {
@@ -164,6 +175,8 @@ impl<'a, 'm> Importer<'a, 'm> {
             constant_numbers: HashMap::new(),
             frames: Frames::default(),
             depth: 0,
+            deepest: 0,
+            size: 0,
         })
     }
 
@@ -181,9 +194,7 @@ impl<'a, 'm> Importer<'a, 'm> {
         let [block] = &blocks[..] else {
             return Err(unsupported(name, "a body of several blocks"));
         };
-        if self.depth == DEPTH {
-            return Err(unsupported(name, format_args!("calls and bodies that are nested more than {DEPTH} deep")));
-        }
+        self.reach(1, name)?;
         self.depth += 1;
         self.frames.push();
         for &argument in &block.arguments {
@@ -196,12 +207,31 @@ impl<'a, 'm> Importer<'a, 'm> {
             if outs.is_some() {
                 return Err(malformed(name, "an operation follows the end of a body"));
             }
+            self.grow(1, name)?;
             let (red, piece) = STACK;
             outs = stacker::maybe_grow(red, piece, || self.operation(op))?;
         }
         self.depth -= 1;
         let outs = outs.ok_or_else(|| malformed(name, "a body has no end"))?;
         Ok(self.frames.finish(outs))
+    }
+
+    /// Notes that something of this height begins here.
+    fn reach(&mut self, height: usize, name: &str) -> Result<()> {
+        self.deepest = self.deepest.max(self.depth + height);
+        if self.deepest > DEPTH {
+            return Err(unsupported(name, format_args!("calls and bodies that are nested more than {DEPTH} deep")));
+        }
+        Ok(())
+    }
+
+    /// Notes that the program gets so many more operations.
+    fn grow(&mut self, size: u64, name: &str) -> Result<()> {
+        self.size = self.size.saturating_add(size);
+        if self.size > SIZE {
+            return Err(unsupported(name, format_args!("calls that stand for more than {SIZE} operations")));
+        }
+        Ok(())
     }
 
     /// Emits an equation at the present location.

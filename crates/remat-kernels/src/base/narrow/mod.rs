@@ -89,6 +89,7 @@ pub(crate) use part::Part;
 use remat_ir::DType;
 pub(crate) use split::{SplitF16, SplitF32};
 pub(crate) use transpose::{Transpose, transpose};
+pub use unit::used_isa;
 pub(crate) use unit::{Session, Unit};
 
 /// Rows of a packed left operand, or columns of a right one, in a panel.

@@ -14,6 +14,7 @@ use super::{GROUP, InPlaceKernel, Kind, MicroKernel, PANEL, Part, Prefetch, Regi
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
 use crate::isa::{Isa, allows};
+use crate::simd::Level;
 
 /// A sum, by its bits.
 pub(crate) trait Sum: Copy {}
@@ -55,6 +56,21 @@ const SETS: &[(Isa, fn(Kind) -> Option<Unit>)] = &[
     #[cfg(target_arch = "aarch64")]
     (Isa::NeonDot, neon::unit),
 ];
+
+/// The largest instruction set that kernels use: what the CPU has and [`max_cpu_isa`](crate::max_cpu_isa) allows.
+///
+/// ```
+/// use remat_kernels::{Isa, used_isa};
+/// let isa = used_isa();
+/// assert!(isa >= Isa::Baseline && !isa.name().is_empty());
+/// ```
+pub fn used_isa() -> Isa {
+    let has_unit = |of: fn(Kind) -> Option<Unit>| {
+        [Kind::Bf16, Kind::F16, Kind::I8, Kind::U8].into_iter().any(|kind| of(kind).is_some())
+    };
+    let units = SETS.iter().filter(|(isa, of)| allows(*isa) && has_unit(*of)).map(|(isa, _)| *isa);
+    units.chain([Level::best().isa()]).max().unwrap_or(Isa::Baseline)
+}
 
 /// The use of a unit by the current thread.
 pub(crate) struct Session {
