@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use oxc_index::IndexVec;
 use remat_ir::{
-    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Moves,
-    Profile, ProfiledStep, Rematerialization, Result, Value, expect_arguments,
+    Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, LiveRanges, MemoryReport, MemoryStats,
+    Moves, Profile, ProfiledStep, Rematerialization, Result, Value, expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
@@ -283,6 +283,12 @@ impl Executable for CpuExecutable {
 
     fn peak_where_donated(&self, donated: &[bool]) -> usize {
         Donated(donated.to_vec()).peak(&self.programs)
+    }
+
+    fn live_ranges(&self, donated: &[bool]) -> Option<LiveRanges> {
+        let donated = Donated(donated.to_vec());
+        let is_donated = |argument| donated.contains(argument);
+        Some(self.programs.for_donated(is_donated).live_ranges(is_donated))
     }
 
     fn rematerialization(&self) -> Option<Arc<Rematerialization>> {

@@ -1,13 +1,14 @@
 //! The memory of a run, depending on the arguments that the caller donates.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{Array, Aval, LiveKind, LiveValue, MemoryStats, Rematerialization};
+use remat_ir::{Array, Aval, LiveKind, LiveRanges, LiveValue, MemoryStats, Place, RangeStep, Rematerialization};
 
 use crate::arena::Arena;
 use crate::ids::{ArgId, OutId};
-use crate::program::CompiledProgram;
+use crate::program::{CompiledProgram, StepSource};
 
 /// A program in its possible schedules. All give bitwise the same results.
 pub(crate) struct Programs {
@@ -92,6 +93,23 @@ impl CompiledProgram {
         let mut live = self.live.clone();
         live.retain(is_own);
         live
+    }
+
+    /// The steps, and when each value is live where these arguments are donated.
+    pub(crate) fn live_ranges(&self, is_donated: impl Fn(ArgId) -> bool) -> LiveRanges {
+        let step = |source: &StepSource| RangeStep {
+            operation: source.operation.unwrap_or("copy"),
+            loc: source.loc,
+            time: Duration::from_nanos(source.time / 1000),
+        };
+        let mut ranges = self.ranges.clone();
+        for (range, taken) in ranges.iter_mut().skip(self.ins.len()).zip(&self.donated) {
+            if taken.is_some_and(&is_donated) {
+                (range.reserved, range.place) = (0, Place::Shared);
+            }
+        }
+        ranges.retain(|range| range.value.bytes > 0);
+        LiveRanges { steps: self.sources.iter().map(step).collect(), ranges }
     }
 
     /// The outputs that have memory of their own where these arguments are donated.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oxc_index::{IndexSlice, IndexVec};
-use remat_ir::{Aval, DType, LiveValue, Loc, PeakOperation};
+use remat_ir::{Aval, DType, LiveRange, LiveValue, Loc, PeakOperation};
 use remat_kernels::{Kernel, Source, Target, Threads};
 use remat_plan::aligned;
 
@@ -40,6 +40,9 @@ pub(crate) struct CompiledProgram {
     pub(crate) live: Vec<LiveValue>,
     /// What each step computes.
     pub(crate) sources: Vec<StepSource>,
+    /// When each value is live, as if no argument were donated: arguments, outputs, then those of the arena. Empty for programs that are not a
+    /// user's.
+    pub(crate) ranges: Vec<LiveRange>,
 }
 
 /// What a step computes, for profiles.

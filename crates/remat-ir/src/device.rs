@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Moves, Profile, Rematerialization, Result,
-    StepSchedule, Value, counted,
+    Array, Aval, Error, ErrorKind, Jaxpr, LiveRanges, MemoryReport, MemoryStats, Moves, Profile, Rematerialization,
+    Result, StepSchedule, Value, counted,
 };
 
 /// Options for compiling a program.
@@ -142,6 +142,13 @@ pub trait Executable: Send + Sync {
 
     /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
+
+    /// The steps, and when each value is live in a run whose caller donates these arguments, or all of them if the list is empty. The bytes
+    /// in the arena at each step are those of [`MemoryReport::timeline`] where all are donated. None if the engine does not report them.
+    fn live_ranges(&self, donated: &[bool]) -> Option<LiveRanges> {
+        let _ = donated;
+        None
+    }
 
     /// The most bytes that are live in a run on these arguments, of which those without other references are donated. A memory limit is
     /// compared with this. On the native engine it is between [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]. On XLA it is that of

@@ -2,7 +2,7 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `profile`, [`mesh`](Mesh), [`special`]: values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
 //!
@@ -25,6 +25,7 @@ mod ops;
 mod plan;
 mod policy;
 mod profile;
+mod ranges;
 pub mod special;
 mod strength;
 mod text;
@@ -48,6 +49,7 @@ pub use ops::*;
 pub use plan::{RecomputedValue, Rematerialization, StepSchedule};
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
 pub use profile::{Profile, ProfiledGroup, ProfiledStep};
+pub use ranges::{LiveRange, LiveRanges, Place, RangeStep};
 pub use strength::Budgeted;
 pub use text::{Part, PrintOptions};
 pub use value::{DeviceArray, DeviceBuffer, Value};

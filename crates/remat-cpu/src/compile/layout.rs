@@ -60,6 +60,7 @@ pub(super) fn program(
         at: report::at(kernels, order, plan),
         live: report::live(kernels, plan),
         sources: report::sources(kernels, order),
+        ranges: Vec::new(),
     })
 }
 

@@ -39,7 +39,8 @@ impl Limit {
 pub(crate) struct Donated(pub(crate) Vec<bool>);
 
 impl Donated {
-    pub(super) fn contains(&self, argument: ArgId) -> bool {
+    /// Whether the caller donates this argument.
+    pub(crate) fn contains(&self, argument: ArgId) -> bool {
         self.0.is_empty() || self.0.get(argument.index()).copied().unwrap_or(false)
     }
 

@@ -9,6 +9,7 @@ mod kernels;
 mod layout;
 mod limit;
 mod plans;
+mod ranges;
 mod report;
 mod results;
 #[cfg(test)]
@@ -91,7 +92,14 @@ impl<'a> Subject<'a> {
 pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, limit: Option<&Limit>) -> Result<Programs> {
     let subject = Subject { jaxpr, caller, threads, controls: &Controls::default() };
     let Chosen { candidate, rematerialization, .. } = subject.chosen(limit)?;
-    Ok(Programs { rematerialization, ..candidate.programs })
+    let Candidate { kernels, keeping, donating, mut programs, .. } = candidate;
+    if caller == Caller::User {
+        programs.keeping.ranges = ranges::ranges(&kernels, &keeping, &programs.keeping.sources);
+        if let (Some(program), Some(ordered)) = (&mut programs.donating, &donating) {
+            program.ranges = ranges::ranges(&kernels, ordered, &program.sources);
+        }
+    }
+    Ok(Programs { rematerialization, ..programs })
 }
 
 /// The text of the steps that [`compile`] makes of a program. All lines except the first are indented.

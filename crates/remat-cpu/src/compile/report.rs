@@ -46,43 +46,67 @@ pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource
     order.iter().map(source).collect()
 }
 
+/// What each buffer of a program holds.
+pub(super) struct Stored<'k> {
+    kernels: &'k Kernels<'k>,
+    names: IndexVec<BufferId, Option<Arc<str>>>,
+    /// The equation whose result each buffer holds; for a loop, the stored member.
+    eqns: IndexVec<BufferId, Option<EqnId>>,
+}
+
+impl<'k> Stored<'k> {
+    pub(super) fn new(kernels: &'k Kernels<'k>) -> Stored<'k> {
+        let (steps, buffers) = (&*kernels.steps, &kernels.buffers);
+        let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];
+        for (var, buffer) in buffers.owners() {
+            names[buffer] = steps.names[var].clone();
+        }
+        let mut eqns: IndexVec<BufferId, Option<EqnId>> = index_vec![None; buffers.len()];
+        for call in &kernels.calls {
+            for &out in &call.outs {
+                eqns[out] = call.eqn;
+            }
+        }
+        let makers = makers(steps);
+        for (var, buffer) in buffers.owners().filter(|&(var, _)| makers[var].is_some()) {
+            eqns[buffer] = makers[var];
+        }
+        Stored { kernels, names, eqns }
+    }
+
+    /// The value in a buffer.
+    pub(super) fn value(&self, buffer: BufferId, kind: LiveKind) -> LiveValue {
+        let (aval, name) = (self.kernels.buffers.aval(buffer).clone(), self.names[buffer].clone());
+        live_value(kind, aval, name, self.eqns[buffer].map(|eqn| self.kernels.steps.eqn(eqn)))
+    }
+
+    /// Arguments and outputs in their order.
+    pub(super) fn of_callers(&self) -> impl Iterator<Item = LiveValue> {
+        let buffers = &self.kernels.buffers;
+        let arguments = buffers.arguments.iter_enumerated();
+        let arguments = arguments.map(|(i, &buffer)| self.value(buffer, LiveKind::Argument(i.index())));
+        arguments.chain(buffers.outputs.iter().map(|&buffer| self.value(buffer, LiveKind::Output)))
+    }
+
+    /// Scratch memory of a step.
+    pub(super) fn scratch(&self, step: StepId, bytes: usize) -> LiveValue {
+        let eqn = self.kernels.calls[step].eqn.map(|eqn| self.kernels.steps.eqn(eqn));
+        live_value(LiveKind::Scratch, Aval::new(DType::U8, [bytes]), None, eqn)
+    }
+}
+
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
 pub(super) fn live(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Vec<LiveValue> {
-    let (steps, buffers) = (&*kernels.steps, &kernels.buffers);
-    let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];
-    for (var, buffer) in buffers.owners() {
-        names[buffer] = steps.names[var].clone();
-    }
-    // The equation whose result each buffer holds; for a loop, the stored member.
-    let mut eqns: IndexVec<BufferId, Option<EqnId>> = index_vec![None; buffers.len()];
-    for call in &kernels.calls {
-        for &out in &call.outs {
-            eqns[out] = call.eqn;
-        }
-    }
-    let makers = makers(steps);
-    for (var, buffer) in buffers.owners().filter(|&(var, _)| makers[var].is_some()) {
-        eqns[buffer] = makers[var];
-    }
-    let value = |kind: LiveKind, aval: Aval, name: Option<Arc<str>>, eqn: Option<EqnId>| {
-        live_value(kind, aval, name, eqn.map(|e| steps.eqn(e)))
-    };
-    let stored = |buffer: BufferId, kind: LiveKind| {
-        value(kind, buffers.aval(buffer).clone(), names[buffer].clone(), eqns[buffer])
-    };
-    let mut live: Vec<LiveValue> = Vec::new();
-    let arguments = buffers.arguments.iter_enumerated();
-    live.extend(arguments.map(|(i, &buffer)| stored(buffer, LiveKind::Argument(i.index()))));
-    live.extend(buffers.outputs.iter().map(|&buffer| stored(buffer, LiveKind::Output)));
+    let stored = Stored::new(kernels);
+    let mut live: Vec<LiveValue> = stored.of_callers().collect();
     for item in &plan.live {
         match *item {
-            Live::Buffer { buffer, .. } => live.push(stored(buffer, LiveKind::Temporary)),
+            Live::Buffer { buffer, .. } => live.push(stored.value(buffer, LiveKind::Temporary)),
             Live::Scratch { step, bytes } => {
-                let call = &kernels.calls[step];
-                let inside = call.kernel.live();
+                let inside = kernels.calls[step].kernel.live();
                 live.extend(inside.iter().cloned());
                 let bytes = bytes - inside.iter().map(|value| value.bytes).sum::<usize>().min(bytes);
-                live.push(value(LiveKind::Scratch, Aval::new(DType::U8, [bytes]), None, call.eqn));
+                live.push(stored.scratch(step, bytes));
             }
         }
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use remat_ir::{
-    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Moves,
-    Profile, Rematerialization, Result, Value,
+    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, LiveRanges, LiveValue, Loc, MemoryReport,
+    MemoryStats, Moves, Profile, Rematerialization, Result, Value,
 };
 use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
@@ -348,14 +348,37 @@ impl Compiled {
     pub fn memory_report(&self) -> MemoryReport {
         let mut report = self.executable.memory_report();
         for value in report.live.iter_mut().chain(&mut report.donated) {
-            if let LiveKind::Argument(i) = value.kind {
-                match i.checked_sub(self.captured.len()) {
-                    Some(leaf) => value.name = self.paths.get(leaf).filter(|path| !path.is_empty()).cloned(),
-                    None => value.kind = LiveKind::Constant,
-                }
-            }
+            self.name_argument(value);
         }
         report
+    }
+
+    /// The steps of the program in order, and when each value is in memory, for callers who donate the arguments that those for whom it was
+    /// compiled do; if that was not known, for callers who donate all. `None` if its device does not report them.
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let program = jit(|x: &Tensor| x.exp().cumsum(0).sum(..)).lower(&Tensor::from(vec![1.0f32, 2.0]))?.compile()?;
+    /// let memory = program.live_ranges().expect("the native engine reports them");
+    /// assert_eq!(memory.ranges[0].at, 0..memory.steps.len());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn live_ranges(&self) -> Option<LiveRanges> {
+        let all = || (0..self.captured.len() + self.avals.len()).map(|argument| argument >= self.captured.len());
+        let donated = if self.donated.is_empty() { all().collect() } else { self.donated.clone() };
+        let mut memory = self.executable.live_ranges(&donated)?;
+        memory.ranges.iter_mut().for_each(|range| self.name_argument(&mut range.value));
+        Some(memory)
+    }
+
+    /// Gives an argument the path of its leaf; a captured tensor is a constant.
+    fn name_argument(&self, value: &mut LiveValue) {
+        if let LiveKind::Argument(i) = value.kind {
+            match i.checked_sub(self.captured.len()) {
+                Some(leaf) => value.name = self.paths.get(leaf).filter(|path| !path.is_empty()).cloned(),
+                None => value.kind = LiveKind::Constant,
+            }
+        }
     }
 
     /// How the program was made to fit its limit: the values that it computes several times, and the time of a run by the cost model. `None`

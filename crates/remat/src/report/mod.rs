@@ -11,7 +11,8 @@ mod residuals;
 pub use decisions::{PolicyDecision, PolicyDecisions, policy_decisions};
 pub use programs::{FwdBwd, fwd_bwd, print_fwd_bwd};
 pub use remat_ir::{
-    LiveKind, LiveValue, MemoryReport, MemoryStats, Move, Moves, Profile, ProfiledGroup, ProfiledStep, readable_bytes,
+    LiveKind, LiveRange, LiveRanges, LiveValue, MemoryReport, MemoryStats, Move, Moves, Place, Profile, ProfiledGroup,
+    ProfiledStep, RangeStep, readable_bytes,
 };
 pub use residuals::{print_saved_residuals, saved_residuals};
 

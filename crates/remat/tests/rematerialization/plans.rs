@@ -1,9 +1,11 @@
 //! Plans of programs: the fastest within a number of bytes, the smallest at a price, and the curve between.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use remat::argument::keep;
-use remat::ir::{Array, Jaxpr};
+use remat::ir::{Array, Jaxpr, Role};
+use remat::report::{LiveRange, LiveRanges, Place};
 use remat::{
     Cpu, DType, Device, ErrorKind, JitOptions, Plan, Result, Tensor, grad, jit, jit_with, make_jaxpr, plan, scan,
     value_and_grad,
@@ -69,6 +71,39 @@ fn more_bytes_are_never_slower() {
         runs(point, &expected);
         let plan = free.for_bytes(point.peak()).unwrap_or_else(|e| panic!("{e}"));
         assert!(plan.peak() <= point.peak() && plan.overhead() <= point.overhead());
+    }
+}
+
+#[test]
+fn live_ranges_add_up_to_the_memory_of_each_plan() {
+    let free = planned();
+    for plan in free.pareto(4).unwrap_or_else(|e| panic!("{e}")) {
+        let program = plan.compile().unwrap_or_else(|e| panic!("{e}"));
+        let memory = program.live_ranges().expect("live ranges");
+        let report = program.memory_report();
+        let arena = memory.live_bytes(|range| matches!(range.place, Place::Arena(_)));
+        assert_eq!(arena, report.timeline);
+        let most = memory.live_bytes(|_| true).into_iter().max().unwrap_or(0);
+        assert!(most <= plan.peak() && most + report.stats.overhead >= plan.peak(), "{most} {}", plan.peak());
+        let is_again = |range: &&LiveRange| range.value.loc.role == Role::Recomputed;
+        let again = memory.ranges.iter().filter(is_again).count();
+        // The engine may compute values again on its own.
+        assert!(again > 0 || plan.recomputed().is_empty());
+        assert!(memory.ranges.iter().all(|range| range.at.start < range.at.end && range.at.end <= memory.steps.len()));
+        overlaps_nowhere(&memory);
+    }
+}
+
+/// Two values are not at one place of the arena at a time.
+fn overlaps_nowhere(memory: &LiveRanges) {
+    let in_arena = |range: &LiveRange| match range.place {
+        Place::Arena(offset) => Some((offset..offset + range.reserved, range.at.clone())),
+        _ => None,
+    };
+    let placed: Vec<_> = memory.ranges.iter().filter_map(in_arena).collect();
+    let meet = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+    for (i, (bytes, at)) in placed.iter().enumerate() {
+        assert!(!placed[..i].iter().any(|(other, then)| meet(bytes, other) && meet(at, then)), "{bytes:?} at {at:?}");
     }
 }
 
