@@ -29,7 +29,7 @@
 //!
 //! 1. `failure`, `open`, `element`, `name`: errors of files, files that may come from anywhere, elements as bytes, names of tensors
 //! 2. `atomic`, `header`: files that appear complete, the header of safetensors
-//! 3. `safetensors`, `trace`: writing and reading trees; profiles as other programs read them
+//! 3. `safetensors`, `trace`, `report`: writing and reading trees; profiles as other programs read them; the memory of plans as a page
 //! 4. `checkpoint`, [`huggingface`]: folders of the state of training, and of models of Hugging Face
 
 #[cfg(target_endian = "big")]
@@ -43,10 +43,12 @@ mod header;
 pub mod huggingface;
 mod name;
 mod open;
+mod report;
 mod safetensors;
 mod trace;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
 pub use name::names;
+pub use report::{REPORTED_PLANS, save_report};
 pub use safetensors::{LoadOptions, SafeTensors, SaveOptions, load, load_with, save, save_with};
 pub use trace::save_trace;

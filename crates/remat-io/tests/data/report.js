@@ -1,0 +1,132 @@
+"use strict";
+// Does in a report what a reader does, and writes what it finds into the page. The test has put it, and a listener for errors, into a copy.
+(() => {
+  const at = (id) => document.getElementById(id);
+  const wrong = [...window.problems];
+  const expect = (is, what) => { if (!is) wrong.push(what); };
+  const tell = (target, kind, more = {}) => {
+    const Kind = kind.startsWith("key") ? KeyboardEvent : kind.startsWith("mouse") || kind === "click" ? MouseEvent : Event;
+    target.dispatchEvent(new Kind(kind, { bubbles: true, cancelable: true, ...more }));
+  };
+  const key = (target, name, more = {}) => tell(target, "keydown", { key: name, ...more });
+  const set = (id, value, kind) => { at(id).value = value; tell(at(id), kind); };
+  const picture = () => at("bands").toDataURL();
+  const step = () => Number(at("step").textContent.match(/^step (\d+)/)[1]);
+  const rows = () => [...at("values").tBodies[0].rows];
+  const cells = (column) => rows().map((row) => row.cells[column].textContent);
+  const plans = Number(at("plan").max) + 1;
+  const isLarge = Number(at("count").textContent.match(/of (\d+)/)[1]) >= 5000;
+  const blank = () => !at("bands").getContext("2d").getImageData(0, 0, at("bands").width, at("bands").height).data.some((byte) => byte > 0);
+
+  expect(at("title").textContent !== "" && document.title === at("title").textContent, "a title");
+  expect(!blank(), "bands");
+  expect(/, the peak:/.test(at("step").textContent), "the peak at first");
+
+  // Hover over all of the chart.
+  const box = at("chart").getBoundingClientRect();
+  const seen = new Set();
+  for (let x = 80; x < box.width - 12; x += isLarge ? 60 : 6) {
+    for (let y = 10; y < box.height - 24; y += isLarge ? 40 : 4) {
+      tell(at("chart"), "mousemove", { clientX: box.left + x, clientY: box.top + y });
+      if (!at("hover").hidden) seen.add(at("hover").textContent);
+    }
+  }
+  tell(at("chart"), "mouseleave");
+  expect(at("hover").hidden, "no hover outside");
+  const parts = [/^argument /m, /in memory from step \d+ to (step \d+|the end)/, /line .*\.rs:\d+:\d+/, /scope /, /\d B|KiB|MiB/];
+  expect([...seen].some((text) => /'hidden/.test(text)), "a name");
+  for (const part of parts) expect([...seen].some((text) => part.test(text)), "hover has " + part);
+
+  // Search, filters and order.
+  const all = at("count").textContent;
+  set("search", "HIDDEN tanh", "input");
+  expect(rows().length > 0 && rows().every((row) => /hidden/.test(row.textContent)), "found values");
+  expect(at("count").textContent !== all, "fewer values");
+  set("search", "no such value", "input");
+  expect(rows().length === 0, "nothing is found");
+  set("search", "", "input");
+  expect(at("count").textContent === all, "all values again");
+  for (const filter of ["live", "saved"]) {
+    set("filter", filter, "change");
+    expect(rows().length > 0 && at("count").textContent !== all, "values that are " + filter);
+  }
+  set("filter", "all", "change");
+  const head = (name) => [...at("values").tHead.querySelectorAll("button")].find((button) => button.textContent.startsWith(name));
+  head("born").click();
+  head("born").click();
+  const born = cells(4).map(Number);
+  expect(born.length > 1 && born.every((n, i) => i === 0 || born[i - 1] <= n), "in order of birth");
+  head("bytes").click();
+
+  // A row chooses a value; the steps are moved through by keys.
+  const pictured = at("marks").toDataURL();
+  rows()[1].click();
+  expect(rows()[1].classList.contains("chosen") && at("marks").toDataURL() !== pictured, "a chosen value");
+  rows()[0].focus();
+  key(rows()[0], "ArrowDown");
+  expect(document.activeElement === rows()[1], "the next row");
+  key(rows()[1], "Enter");
+  expect(step() === Number(cells(4)[1]), "the step at which the value is born");
+  key(at("chart"), "Home");
+  expect(step() === 0, "the first step");
+  key(at("chart"), "ArrowRight");
+  key(at("chart"), "ArrowRight", { shiftKey: true });
+  key(at("chart"), "ArrowLeft");
+  expect(step() === 10, "the eleventh step");
+  key(at("chart"), "p");
+  expect(/, the peak:/.test(at("step").textContent), "the peak by a key");
+  key(at("chart"), "0");
+  const wide = picture();
+  key(at("chart"), "+");
+  expect(picture() !== wide, "a closer look");
+  key(at("chart"), "0");
+  expect(picture() === wide, "the whole program");
+  expect(at("chart").tabIndex === 0 && at("plan").type === "range", "what has the focus");
+  set("colours", "scope", "change");
+  expect(picture() !== wide && /layer/.test(at("legend").textContent), "colours by scope");
+  set("colours", "role", "change");
+  expect(at("scopes").tBodies[0].rows.length > 1, "memory by scope");
+
+  // The slider draws all again.
+  let before = null;
+  const [times, again] = [[], []];
+  for (let round = 0; round < 2; round += 1) {
+    for (let number = 0; number < plans; number += 1) {
+      const start = performance.now();
+      set("plan", String(number), "input");
+      at("bands").getContext("2d").getImageData(0, 0, 1, 1);
+      if (round === 1) times.push(performance.now() - start);
+      const now = [picture(), at("summary").textContent, at("curve").toDataURL()];
+      expect(before === null || now.every((part, i) => isLarge && i === 0 || part !== before[i]), "plan " + number + " looks as the one before it");
+      before = now;
+      set("filter", "again", "change");
+      again.push(rows().length);
+      if (cells(8).some(Boolean)) expect(false, "a repetition of a repetition");
+      set("filter", "all", "change");
+    }
+  }
+  expect(again.some((count) => count > 0), "values that are computed again");
+  // Frames without a new plan: the bands alone.
+  const frames = [];
+  for (let i = 0; i < 30; i += 1) {
+    const start = performance.now();
+    key(at("chart"), i % 2 ? "+" : "-");
+    at("bands").getContext("2d").getImageData(0, 0, 1, 1);
+    frames.push(performance.now() - start);
+  }
+  const middle = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
+
+  // Names are text.
+  const made = document.querySelectorAll("img, iframe, a, object, embed, link, svg, form, base, [onerror], [onload], [onclick], [src], [href]");
+  expect(made.length === 0, made.length + " elements of names");
+  expect(document.scripts.length === 4 && window.hostile === undefined, "scripts of names");
+  expect(!/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText), "marks of direction");
+  wrong.push(...window.problems);
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = JSON.stringify({
+    wrong: [...new Set(wrong)], back: getComputedStyle(document.body).backgroundColor, values: at("count").textContent, plans,
+    slider: middle(times), frame: middle(frames),
+  });
+  document.body.append(result);
+})();

@@ -1,0 +1,168 @@
+//! Reports of memory: their data, hostile names, and what a browser makes of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use remat::{DType, Plan, Tensor, grad, named_scope, plan};
+use remat_io::save_report;
+use serde_json::{Value, json};
+
+/// Names that are wrong wherever they are taken for something else than text.
+const HOSTILE: [&str; 6] = [
+    "</script><script>window.hostile = 1</script>",
+    "<img src=x onerror='window.hostile = 1'>",
+    "\"'`;window.hostile = 1;//{{data}}",
+    "a\u{202e}txt.exe\u{2066}b\u{200f}",
+    "&lt;!--<script>\u{2028}window.hostile = 1",
+    "]]>\\u003cscript>${window.hostile = 1}\0",
+];
+
+/// Eight layers with hostile names and scopes. The backward pass reads what they compute.
+fn plans() -> Vec<Plan> {
+    let long = "long ".repeat(10_000);
+    let name = |i: usize| format!("hidden {}", HOSTILE.get(i).copied().unwrap_or(&long));
+    let layer = |x: Tensor, i: usize, w: &Tensor| {
+        named_scope(&format!("layer {i} {}", HOSTILE[i % HOSTILE.len()]), || x.matmul(w).tanh().named(&name(i)))
+    };
+    let loss = move |weights: &BTreeMap<String, Tensor>| {
+        let x = Tensor::ones([256, 32], DType::F32);
+        weights.values().enumerate().fold(x, |x, (i, w)| layer(x, i, w)).square().sum(..)
+    };
+    let key = |i: usize| format!("{i} {}", HOSTILE[i % HOSTILE.len()]);
+    let weights = (0..8).map(|i| (key(i), Tensor::eye(32, DType::F32) * 0.5)).collect::<BTreeMap<_, _>>();
+    plan(grad(loss), weights).unwrap().pareto(6).unwrap()
+}
+
+fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    let (data, _) = rest.split_once("</script>").unwrap();
+    serde_json::from_str(data).unwrap()
+}
+
+fn report(folder: &Path) -> String {
+    let path = folder.join("report.html");
+    save_report(&path, &format!("plans of {}", HOSTILE[0]), &plans()).unwrap();
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_report_has_all_values_of_all_plans() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plans, page) = (plans(), report(folder.path()));
+    let data = data(&page);
+    assert!(plans.len() > 1 && data["plans"].as_array().unwrap().len() == plans.len());
+    for (plan, shown) in plans.iter().zip(data["plans"].as_array().unwrap()) {
+        let memory = plan.compile().unwrap().live_ranges().unwrap();
+        assert_eq!(shown["peak"], json!(plan.peak()));
+        assert_eq!(shown["steps"]["time"].as_array().unwrap().len(), memory.steps.len());
+        let column = |name: &str| shown["ranges"][name].as_array().unwrap();
+        let names = column("name").iter().map(|i| data["strings"][i.as_u64().unwrap() as usize].as_str().unwrap());
+        let expected = memory.ranges.iter().map(|range| range.value.name.as_deref().unwrap_or_default());
+        assert!(names.eq(expected));
+        let bytes: u64 = column("bytes").iter().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(bytes, memory.ranges.iter().map(|range| range.value.bytes as u64).sum::<u64>());
+    }
+    // No name ends an element, and none is markup.
+    assert_eq!((page.matches("</script").count(), page.matches("<script").count()), (2, 2));
+    assert!(!page.contains("<img") && !page.contains("<!--"));
+    assert!(!page.contains(
+        |c: char| matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\0')
+    ));
+}
+
+#[test]
+fn a_report_has_one_plan_at_least_and_is_written_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    let error = save_report(&path, "none", &[]).unwrap_err();
+    assert_eq!(error.message(), "a report has 1 to 32 plans, not 0");
+    let one = plan(|x: &Tensor| x.exp(), Tensor::ones([4], DType::F32)).unwrap();
+    assert!(save_report(&path, "many", &vec![one.clone(); 33]).is_err() && !path.exists());
+    let error = save_report(folder.path().join("missing/report.html"), "one", &[one]).unwrap_err();
+    assert!(error.message().contains("missing"), "{error}");
+}
+
+/// What the script of a reader finds in a page in this browser.
+fn read(browser: &str, folder: &Path, page: &str, is_dark: bool) -> Value {
+    let hooks = "<script>window.problems = []; const note = (text) => window.problems.push(String(text));
+        addEventListener('error', (event) => note(event.message)); console.error = note; console.warn = note;
+        addEventListener('securitypolicyviolation', (event) => note(event.violatedDirective));</script>";
+    let reader = concat!("<script>\n", include_str!("data/report.js"), "</script>\n</body>");
+    let copy = page.replacen("<meta charset", &format!("{hooks}\n<meta charset"), 1);
+    let (before, after) = copy.rsplit_once("</body>").unwrap();
+    let path = folder.join("read.html");
+    fs::write(&path, format!("{before}{reader}{after}")).unwrap();
+    let scheme = if is_dark { 0 } else { 1 };
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1200", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .arg(format!("file://{}", path.display()))
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    let result = dom.split_once("<pre id=\"result\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (result, _) = result.unwrap_or_else(|| panic!("the script of the reader failed: {said}"));
+    // The text is escaped as text of HTML is.
+    let result = result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&result).unwrap()
+}
+
+/// The page with at least this many values in each of 32 plans: copies of its own, one after the other.
+fn enlarged(page: &str, values: usize) -> String {
+    let (before, rest) = page.split_once("id=\"data\">").unwrap();
+    let (_, after) = rest.split_once("</script>").unwrap();
+    let mut all = data(page);
+    let plans = all["plans"].as_array_mut().unwrap();
+    for plan in plans.iter_mut() {
+        let steps = plan["steps"]["time"].as_array().unwrap().len();
+        let copies = values.div_ceil(plan["ranges"]["bytes"].as_array().unwrap().len());
+        let repeat = |columns: &mut Value, is_moved: bool| {
+            for (name, column) in columns.as_object_mut().unwrap() {
+                let list = column.as_array().unwrap().clone();
+                let moved = |copy: usize| {
+                    let is_position = is_moved && ["born", "end", "first"].contains(&name.as_str());
+                    let by = if is_position { copy * steps } else { 0 };
+                    list.iter().map(move |n| n.as_u64().map_or(n.clone(), |n| json!(n + by as u64))).collect::<Vec<_>>()
+                };
+                *column = (0..copies).flat_map(moved).collect();
+            }
+        };
+        repeat(&mut plan["steps"], false);
+        repeat(&mut plan["ranges"], true);
+        // Memory of the caller would pile up.
+        let bytes = plan["ranges"]["offset"].as_array().unwrap().iter().map(|offset| offset.as_i64() == Some(-1));
+        let own: Vec<bool> = bytes.collect();
+        let reserved = plan["ranges"]["reserved"].as_array_mut().unwrap();
+        let first = own.len() / copies;
+        (first..own.len()).filter(|&i| own[i]).for_each(|i| reserved[i] = json!(0));
+    }
+    let few = plans.clone();
+    *plans = (0..32).map(|i| few[i * few.len() / 32].clone()).collect();
+    for (i, plan) in plans.iter_mut().enumerate() {
+        plan["peak"] = json!(plan["peak"].as_u64().unwrap() + 4096 * i as u64);
+        plan["overhead"] = json!(0.3 - 0.01 * i as f64);
+    }
+    format!("{before}id=\"data\">{}</script>{after}", all.to_string().replace('<', "\\u003c"))
+}
+
+#[test]
+fn a_browser_shows_it() {
+    let Some(browser) = std::env::var("REMAT_TEST_CHROMIUM").ok().filter(|browser| !browser.is_empty()) else {
+        eprintln!("NOT TESTED: REMAT_TEST_CHROMIUM does not name a browser, so no report was opened");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let page = report(folder.path());
+    let [light, dark] = [false, true].map(|is_dark| read(&browser, folder.path(), &page, is_dark));
+    assert_eq!((&light["wrong"], &dark["wrong"]), (&json!([]), &json!([])));
+    assert_eq!((&light["back"], &dark["back"]), (&json!("rgb(255, 255, 255)"), &json!("rgb(20, 23, 26)")));
+    let large = read(&browser, folder.path(), &enlarged(&page, 10_000), false);
+    assert_eq!((&large["wrong"], &large["plans"]), (&json!([]), &json!(32)));
+    eprintln!("{large}");
+    // The time of one frame is 17 ms; a machine that also builds takes several times as long.
+    assert!(large["frame"].as_f64().unwrap() < 100.0, "{large}");
+}
