@@ -30,8 +30,8 @@ use answer::Planner;
 use budget::Budget;
 pub(crate) use file::text;
 use graph::Source;
-use program::Donated;
 pub(crate) use program::imported;
+use program::{Donated, Form};
 
 /// The budgets without a flag, in percent of the peak without recomputation.
 const PERCENT: [u8; 7] = [90, 80, 70, 60, 50, 40, 30];
@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// bound; of a program the peak, the overhead and its lower bound, and the recomputed values
     #[arg(long)]
     json: bool,
+    /// Also write the memory of the plans of a program over its steps as a page of HTML: without --budget of about sixteen plans
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Also reorder the nodes of a graph of nodes, which otherwise run in the order of their numbers; graphs of steps are always reordered
     #[arg(long)]
     reorder: bool,
@@ -134,6 +137,9 @@ impl Subjects {
         );
         let is_one = !has_graphs && subjects.programs.len() == 1 && args.budgets.len() == 1;
         ensure!(!args.lock.is_given() || is_one, "--plan goes with one program and one --budget");
+        let is_page = !has_graphs && subjects.programs.len() == 1 && args.budgets.len() <= remat_io::REPORTED_PLANS;
+        let most = remat_io::REPORTED_PLANS;
+        ensure!(args.html.is_none() || is_page, "--html goes with one program and at most {most} budgets");
         let is_nothing = has_programs && args.budgets.contains(&Budget::Size(0));
         ensure!(!is_nothing, "--budget: a program needs more than 0 bytes");
         Ok(subjects)
@@ -186,8 +192,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             bar.inc(1);
         }
     }
+    let form = Form { json: args.json, html: args.html.as_deref() };
     for (name, free) in &programs {
-        is_some_found |= program::show(name, free, &args.budgets, &args.lock, args.json, &bar, out)?;
+        is_some_found |= program::show(name, free, &args.budgets, &args.lock, form, &bar, out)?;
     }
     bar.finish_and_clear();
     if !args.json && !graphs.is_empty() {

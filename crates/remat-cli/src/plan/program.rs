@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
-use remat::ir::{Jaxpr, RecomputedValue};
+use remat::ir::{Jaxpr, RecomputedValue, counted};
 use remat::report::readable_bytes;
 use remat::{Cpu, Device, ErrorKind, JitOptions, Plan};
 use remat_cli::progress;
@@ -19,6 +19,18 @@ use crate::lock::Lock;
 
 /// About how many plans are listed without a budget.
 const POINTS: usize = 8;
+
+/// About how many a report has.
+const REPORTED: usize = 16;
+
+/// What is printed and written of programs.
+#[derive(Clone, Copy)]
+pub(super) struct Form<'a> {
+    /// Lines of JSON instead of text.
+    pub(super) json: bool,
+    /// The file of a page.
+    pub(super) html: Option<&'a Path>,
+}
 
 /// The inputs of a program that its callers donate, so that results may take their memory.
 #[derive(Clone, PartialEq, Debug)]
@@ -116,20 +128,23 @@ pub(super) fn show(
     free: &Plan,
     budgets: &[Budget],
     lock: &Lock,
-    json: bool,
+    Form { json, html }: Form<'_>,
     bar: &ProgressBar,
     out: &mut impl Write,
 ) -> Result<bool> {
-    let mut is_some_found = false;
     if budgets.is_empty() {
-        bar.set_message(format!("{}  {POINTS} plans, which takes a while", printable(name)));
-        let plans = free.pareto(POINTS)?;
+        // A report has as many as its slider goes through.
+        let points = if html.is_some() { REPORTED } else { POINTS };
+        bar.set_message(format!("{}  {points} plans, which takes a while", printable(name)));
+        let plans = free.pareto(points)?;
         bar.inc(1);
         let lines = plans.iter().map(|plan| Line::of(name, free, plan, None).json());
         let text = if json { lines.collect::<Result<Vec<_>>>()?.join("\n") } else { curve(name, free, &plans) };
         bar.suspend(|| writeln!(out, "{text}"))?;
+        html.map_or(Ok(()), |path| report(path, name, &plans, bar))?;
         return Ok(true);
     }
+    let mut plans = Vec::new();
     for budget in budgets {
         bar.set_message(format!("{}  {budget}", printable(name)));
         let bytes = budget.of(free.peak());
@@ -148,9 +163,20 @@ pub(super) fn show(
             if json { String::new() } else { format!("{}, within {}:\n", printable(name), readable_bytes(bytes)) };
         let end = if json { "" } else { "\n" };
         bar.suspend(|| writeln!(out, "{title}{text}{end}"))?;
-        is_some_found |= found.is_ok();
+        plans.extend(found.ok());
     }
-    Ok(is_some_found)
+    if let Some(path) = html.filter(|_| !plans.is_empty()) {
+        report(path, name, &plans, bar)?;
+    }
+    Ok(!plans.is_empty())
+}
+
+/// Writes the page of some plans, and says so.
+fn report(path: &Path, name: &str, plans: &[Plan], bar: &ProgressBar) -> Result<()> {
+    remat_io::save_report(path, name, plans)?;
+    let (plans, path) = (counted(plans.len(), "plan"), path.display().to_string());
+    progress::say(bar, &format!("wrote the memory of {plans} to {}", printable(&path)));
+    Ok(())
 }
 
 /// The plan of the file of `lock`, or else the fastest that is found, which is written there. The error is that nothing fits.
