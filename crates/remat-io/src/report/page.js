@@ -5,7 +5,7 @@
   const ROLES = ["forward", "recomputed", "derivative"];
   const KINDS = ["argument", "constant", "output", "temporary", "scratch"];
   const [OWN, SHARED] = [-1, -2];
-  const ROWS = 200;
+  const ROWS = 100;
   const SCOPES = 15;
   const LONGEST = 300;
 
@@ -148,9 +148,12 @@
 
   // ---- the chart
 
+  // Asking for a size lays out the page, which takes longer than drawing.
+  const sizes = new Map();
+  const measure = () => { for (const id of ["bands", "marks", "curve"]) sizes.set(at(id), at(id).getBoundingClientRect()); };
   const fit = (canvas) => {
     const ratio = window.devicePixelRatio || 1;
-    const { width, height } = canvas.getBoundingClientRect();
+    const { width, height } = sizes.get(canvas);
     canvas.width = Math.max(1, Math.round(width * ratio));
     canvas.height = Math.max(1, Math.round(height * ratio));
     const pen = canvas.getContext("2d");
@@ -190,22 +193,14 @@
     for (const [colour, values] of groups) {
       pen.fillStyle = colours[colour];
       for (const value of values) {
-        const [x, y] = [scale.x(value.born), scale.y(value.low + value.reserved)];
-        const [w, h] = [scale.x(value.end) - x, scale.y(value.low) - y];
+        // Whole pixels are drawn faster.
+        const x = Math.round(scale.x(value.born)), y = Math.round(scale.y(value.low + value.reserved));
+        const w = Math.round(scale.x(value.end)) - x, h = Math.round(scale.y(value.low)) - y;
         // A gap between bands that are large enough for one.
-        pen.fillRect(x, y, Math.max(w - (w > 3 ? 0.7 : 0), 0.5), Math.max(h - (h > 3 ? 0.7 : 0), 0.5));
+        pen.fillRect(x, y, Math.max(w > 3 ? w - 1 : w, 1), Math.max(h > 3 ? h - 1 : h, 1));
       }
     }
-    pen.strokeStyle = colours.text;
-    pen.lineWidth = 1.2;
-    pen.beginPath();
-    const [first, last] = [Math.max(0, Math.floor(state.from)), Math.min(plan.steps.length, Math.ceil(state.to))];
-    for (let i = first; i < last; i += 1) {
-      const y = scale.y(plan.live[i]);
-      pen.lineTo(scale.x(i), y);
-      pen.lineTo(scale.x(i + 1), y);
-    }
-    pen.stroke();
+    drawLive(pen);
     pen.strokeStyle = colours.mark;
     pen.setLineDash([5, 4]);
     pen.beginPath();
@@ -214,6 +209,27 @@
     pen.stroke();
     pen.restore();
     axes(pen, width, height);
+  };
+  // The bytes in use. Of several steps in one column of pixels, the least and the most are drawn.
+  const drawLive = (pen) => {
+    pen.strokeStyle = colours.text;
+    pen.lineWidth = 1.2;
+    pen.beginPath();
+    const last = Math.min(plan.steps.length, Math.ceil(state.to));
+    for (let i = Math.floor(state.from); i < last;) {
+      const x = scale.x(i);
+      let [low, high] = [plan.live[i], plan.live[i]];
+      let next = i + 1;
+      for (; next < last && scale.x(next + 1) <= x + 1; next += 1) {
+        low = Math.min(low, plan.live[next]);
+        high = Math.max(high, plan.live[next]);
+      }
+      pen.lineTo(x, scale.y(high));
+      if (low < high) pen.lineTo(x, scale.y(low));
+      pen.lineTo(scale.x(next), scale.y(plan.live[next - 1]));
+      i = next;
+    }
+    pen.stroke();
   };
   const axes = (pen, width, height) => {
     pen.fillStyle = colours.quiet;
@@ -319,16 +335,17 @@
     }
   };
   const COLUMNS = [
-    ["value", (v) => v.label, false], ["bytes", (v) => v.bytes, true], ["aval", (v) => v.aval, false],
-    ["role", (v) => v.kind < 3 ? KINDS[v.kind] : v.kind === 4 ? "scratch" : ROLES[v.role], false], ["born", (v) => v.born, true],
-    ["last", (v) => v.end - 1, true], ["line", (v) => v.line, false], ["scope", (v) => v.scope, false],
-    ["again at", (v) => v.again ? v.again.born : -1, true],
+    ["value", (v) => v.label, false, 18], ["bytes", (v) => v.bytes, true, 7], ["aval", (v) => v.aval, false, 11],
+    ["role", (v) => v.kind < 3 ? KINDS[v.kind] : v.kind === 4 ? "scratch" : ROLES[v.role], false, 8], ["born", (v) => v.born, true, 5],
+    ["last", (v) => v.end - 1, true, 5], ["line", (v) => v.line, false, 28], ["scope", (v) => v.scope, false, 12],
+    ["again at", (v) => v.again ? v.again.born : -1, true, 6],
   ];
   const showHeader = () => {
     const row = at("values").tHead.rows[0];
     row.replaceChildren();
-    for (const [name, , isNumber] of COLUMNS) {
+    for (const [name, , isNumber, width] of COLUMNS) {
       const head = element("th", null, row, isNumber ? "number" : "");
+      head.style.width = width + "%";
       const isSorted = state.sort === name;
       head.setAttribute("aria-sort", isSorted ? state.down ? "descending" : "ascending" : "none");
       element("button", name + (isSorted ? state.down ? " ▾" : " ▴" : ""), head).addEventListener("click", () => {
@@ -440,7 +457,7 @@
     showValues();
     drawCurve();
   };
-  const redraw = () => { readColours(); drawBands(); drawMarks(); drawCurve(); };
+  const redraw = () => { readColours(); measure(); drawBands(); drawMarks(); drawCurve(); };
 
   const chart = at("chart");
   const place = (event) => {
@@ -499,6 +516,7 @@
   at("plan").max = String(data.plans.length - 1);
   at("plan-label").hidden = data.plans.length < 2;
   readColours();
+  measure();
   showHeader();
   show(data.plans.length - 1);
 })();

@@ -126,7 +126,7 @@
   result.id = "result";
   result.textContent = JSON.stringify({
     wrong: [...new Set(wrong)], back: getComputedStyle(document.body).backgroundColor, values: at("count").textContent, plans,
-    slider: middle(times), frame: middle(frames),
+    slider: Math.min(...times), frame: Math.min(...frames), middle: middle(frames),
   });
   document.body.append(result);
 })();
