@@ -7,8 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use remat::ir::{Jaxpr, PrintOptions};
 use remat::report::{fwd_bwd, saved_residuals};
-use remat::{Cpu, DType, Device, JitOptions, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
+use remat::{Cpu, DType, Device, JitOptions, Plan, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
 use remat_cli::arguments::{self, up_to};
+use remat_cli::text::printable;
 
 use crate::{plan, policy};
 
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// Print what the engine decided about these steps instead: the moves that it made and refused, with their gains and reasons
     #[arg(long)]
     moves: bool,
+    /// Write the memory of these steps as a page of HTML instead, a file that needs no server
+    #[arg(long, value_name = "PAGE", conflicts_with_all = ["passes", "steps", "moves"])]
+    html: Option<PathBuf>,
     /// The device whose engine compiles the passes or steps: cpu, xla-cpu, cuda:0, tpu; the steps of XLA are its StableHLO [default: the
     /// device in REMAT_DEVICE, or else cpu]
     #[arg(long)]
@@ -63,12 +67,16 @@ struct Inputs {
 /// # Errors
 /// If arguments are not valid; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    if let (Some(file), Some(path)) = (&args.file, &args.html) {
+        ensure!(args.device.is_none(), "--device goes with --steps");
+        return report(path, &file.display().to_string(), plan::of_file(file)?, out);
+    }
     if let Some(file) = &args.file {
         return program(file, args, out).with_context(|| file.display().to_string());
     }
     let policy = arguments::policy(&args.policy)?;
-    let is_compiled = args.passes || args.steps || args.moves;
-    ensure!(args.device.is_none() || is_compiled, "--device goes with --passes, --steps or --moves");
+    let is_compiled = args.passes || args.steps || args.moves || args.html.is_some();
+    ensure!(args.device.is_none() || is_compiled, "--device goes with --passes, --steps, --moves or --html");
     let x = Tensor::zeros([args.batch, args.context, args.width], DType::F32);
     let block = |Inputs { block, x }: &Inputs| checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x);
     let inputs = Inputs { block: nn::Block::init(random::key(0), args.width, args.heads, DType::F32), x };
@@ -84,6 +92,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
         if args.moves {
             write!(out, "== moves\n{}", gradient.moves(&inputs)?)?;
+        }
+        if let Some(path) = &args.html {
+            let title = format!("the gradient of a block under the policy {}", args.policy);
+            report(path, &title, gradient.lower(&inputs)?.compile()?.plan()?, out)?;
         }
         return Ok(());
     }
@@ -113,5 +125,12 @@ fn program(file: &Path, args: &Args, out: &mut impl Write) -> Result<()> {
     let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| usize::from(width.0));
     let options = PrintOptions { width, locations: true, num_consts };
     writeln!(out, "{}", jaxpr.display(options))?;
+    Ok(())
+}
+
+/// Writes the page of a plan, and says so.
+fn report(path: &Path, title: &str, plan: Plan, out: &mut impl Write) -> Result<()> {
+    remat_io::save_report(path, title, &[plan])?;
+    writeln!(out, "wrote the memory of {} to {}", printable(title), printable(&path.display().to_string()))?;
     Ok(())
 }

@@ -71,6 +71,32 @@ fn programs_are_planned() {
 }
 
 #[test]
+fn plans_are_written_as_a_page() {
+    let at = with_program();
+    let page = || fs::read_to_string(at.path().join("plans.html")).unwrap();
+    let data = |page: &str| -> Value {
+        let (_, rest) = page.split_once("id=\"data\">").unwrap();
+        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+    };
+    let output = said(at.path(), "plan program.txt --budget 80% --budget 100% --html plans.html");
+    assert!(output.ends_with("wrote the memory of 2 plans to plans.html\n"), "{output}");
+    let two = data(&page());
+    assert_eq!((&two["title"], two["plans"].as_array().unwrap().len()), (&json!("program.txt"), 2));
+    assert!(two["plans"][0]["peak"].as_u64() < two["plans"][1]["peak"].as_u64());
+    let output = said(at.path(), "plan program.txt --html plans.html");
+    let plans = data(&page())["plans"].as_array().unwrap().len();
+    assert!(plans > 2 && output.ends_with(&format!("wrote the memory of {plans} plans to plans.html\n")), "{output}");
+    // Nothing to write is not an empty page.
+    assert!(!remat(at.path(), "plan program.txt --budget 1000 --html none.html").status.success());
+    assert!(!at.path().join("none.html").exists());
+    fs::write(at.path().join("graph.json"), r#"{"n": 1, "cost": [1], "mem": [1], "edges": []}"#).unwrap();
+    for wrong in ["graph.json", "program.txt program.txt"] {
+        let problem = error(remat(at.path(), &format!("plan {wrong} --html plans.html")));
+        assert_eq!(problem, "error: --html goes with one program and at most 32 budgets\n", "{wrong}");
+    }
+}
+
+#[test]
 fn what_cannot_be_planned_is_told() {
     let at = with_program();
     fs::write(at.path().join("notes.md"), "a { lambda").unwrap();

@@ -32,6 +32,24 @@ fn residuals_follow_the_policy() {
 }
 
 #[test]
+fn memory_is_written_as_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let [page, program] = ["page.html", "program.txt"].map(|name| folder.path().join(name));
+    let said = show(&format!("--policy dots --html {}", page.display()));
+    assert!(said.starts_with("wrote the memory of the gradient of a block under the policy "), "{said}");
+    let block = std::fs::read_to_string(&page).unwrap();
+    assert!(block.contains("\"block/mlp\""), "{said}");
+    std::fs::write(&program, "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_remat")).arg("show").args([&program]).arg("--html").arg(&page).output();
+    assert!(output.unwrap().status.success());
+    let data = std::fs::read_to_string(&page).unwrap();
+    assert!(data.contains("\"sin\"") && data.contains("program.txt"));
+    let refused = command(&format!("--steps --html {}", page.display())).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be used with"));
+}
+
+#[test]
 fn both_programs_are_printed() {
     for policy in ["none", "everything", "nothing", "save_and_offload_names((),(qkv),host)"] {
         let output = show(&format!("--policy {policy}"));
@@ -138,7 +156,7 @@ fn the_steps_are_those_of_the_device() {
     assert_eq!(show("--steps --device cpu"), show("--steps"));
     let error = |args: &str| String::from_utf8(command(args).output().unwrap().stderr).unwrap();
     assert!(
-        error("--device cpu").starts_with("error: --device goes with --passes, --steps or --moves"),
+        error("--device cpu").starts_with("error: --device goes with --passes, --steps, --moves or --html"),
         "{}",
         error("--device cpu")
     );

@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// bound; of a program the peak, the overhead and its lower bound, and the recomputed values
     #[arg(long)]
     json: bool,
-    /// Also write the memory of the plans of a program over its steps as a page of HTML: without --budget of about sixteen plans
+    /// Also write the memory of the plans of a program over its steps as a page of HTML, a file that needs no server. Without --budget of up to 32 plans
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also reorder the nodes of a graph of nodes, which otherwise run in the order of their numbers; graphs of steps are always reordered
@@ -144,6 +144,15 @@ impl Subjects {
         ensure!(!is_nothing, "--budget: a program needs more than 0 bytes");
         Ok(subjects)
     }
+}
+
+/// The plan of a program in a file, without a limit.
+///
+/// # Errors
+/// If the file cannot be read, or is not a program that can be planned.
+pub(crate) fn of_file(path: &Path) -> Result<remat::Plan> {
+    let text = file::text(path).with_context(|| path.display().to_string())?;
+    program::read(path, &text, None)
 }
 
 /// The plan of a training step of the model of the flags, and its name.

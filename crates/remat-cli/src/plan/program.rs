@@ -11,6 +11,7 @@ use remat::{Cpu, Device, ErrorKind, JitOptions, Plan};
 use remat_cli::progress;
 use remat_cli::table::{table, thousands};
 use remat_cli::text::printable;
+use remat_io::{REPORTED_PLANS, save_report};
 use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 use serde::Serialize;
 
@@ -19,9 +20,6 @@ use crate::lock::Lock;
 
 /// About how many plans are listed without a budget.
 const POINTS: usize = 8;
-
-/// About how many a report has.
-const REPORTED: usize = 16;
 
 /// What is printed and written of programs.
 #[derive(Clone, Copy)]
@@ -134,7 +132,7 @@ pub(super) fn show(
 ) -> Result<bool> {
     if budgets.is_empty() {
         // A report has as many as its slider goes through.
-        let points = if html.is_some() { REPORTED } else { POINTS };
+        let points = if html.is_some() { REPORTED_PLANS } else { POINTS };
         bar.set_message(format!("{}  {points} plans, which takes a while", printable(name)));
         let plans = free.pareto(points)?;
         bar.inc(1);
@@ -173,10 +171,18 @@ pub(super) fn show(
 
 /// Writes the page of some plans, and says so.
 fn report(path: &Path, name: &str, plans: &[Plan], bar: &ProgressBar) -> Result<()> {
-    remat_io::save_report(path, name, plans)?;
+    let plans = spread(plans, REPORTED_PLANS);
+    save_report(path, name, &plans)?;
     let (plans, path) = (counted(plans.len(), "plan"), path.display().to_string());
     progress::say(bar, &format!("wrote the memory of {plans} to {}", printable(&path)));
     Ok(())
+}
+
+/// At most this many of a list, which is at least two: the first, the last, and others between them in equal steps.
+fn spread<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    let count = all.len().min(most);
+    let chosen = (0..count).map(|i| if count == all.len() { i } else { i * (all.len() - 1) / (count - 1) });
+    chosen.filter_map(|i| all.get(i).cloned()).collect()
 }
 
 /// The plan of the file of `lock`, or else the fastest that is found, which is written there. The error is that nothing fits.
@@ -278,6 +284,14 @@ mod tests {
         for text in ["", "some", "1-", "2-1", "-1", "1.5", "0,,1"] {
             assert!(Donated::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_spread_has_both_ends() {
+        let all: Vec<usize> = (0..10).collect();
+        assert_eq!(spread(&all, 4), [0, 3, 6, 9]);
+        assert_eq!(spread(&all, 10), all);
+        assert_eq!((spread(&all[..1], 4), spread(&all[..0], 4)), (vec![0], vec![]));
     }
 
     #[test]
