@@ -54,7 +54,7 @@ fn a_report_has_all_values_of_all_plans() {
     let data = data(&page);
     assert!(plans.len() > 1 && data["plans"].as_array().unwrap().len() == plans.len());
     for (plan, shown) in plans.iter().zip(data["plans"].as_array().unwrap()) {
-        let memory = plan.compile().unwrap().live_ranges().unwrap();
+        let memory = plan.live_ranges().unwrap();
         assert_eq!(shown["peak"], json!(plan.peak()));
         assert_eq!(shown["steps"]["time"].as_array().unwrap().len(), memory.steps.len());
         let column = |name: &str| shown["ranges"][name].as_array().unwrap();

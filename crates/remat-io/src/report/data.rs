@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use remat::report::{LiveKind, LiveRange, LiveRanges, Place};
-use remat::{Error, ErrorKind, Plan, Result};
+use remat::{Plan, Result};
 use serde::Serialize;
 
 /// The offset of a value that has memory of its own, and of one in memory that counts elsewhere.
@@ -91,8 +91,7 @@ impl Report {
         let mut plans: Vec<&Plan> = plans.iter().collect();
         plans.sort_by_key(|plan| plan.peak());
         let plans = plans.into_iter().map(|plan| {
-            let no_ranges = || Error::new(ErrorKind::Internal, "save_report", "a plan has no live ranges");
-            let memory = plan.compile()?.live_ranges().ok_or_else(no_ranges)?;
+            let memory = plan.live_ranges()?;
             Ok(OnePlan {
                 peak: plan.peak(),
                 overhead: plan.overhead(),

@@ -12,7 +12,7 @@
   // Characters that change how the text around them is shown are shown as their numbers.
   const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
   const shown = (text) => {
-    const cut = text.length > LONGEST ? Array.from(text.slice(0, LONGEST)).join("") + "…" : text;
+    const cut = text.length > LONGEST ? text.slice(0, LONGEST) + "…" : text;
     return cut.replace(HIDDEN, (c) => "\\u{" + c.charCodeAt(0).toString(16) + "}");
   };
   const element = (tag, text, parent, kind) => {
@@ -273,7 +273,8 @@
     plan.values.find((v) => v.low !== undefined && v.born <= step && step < v.end && v.low <= byte && byte < v.low + v.reserved) || null;
   const died = (value) => value.end >= plan.steps.length ? "the end" : "step " + (value.end - 1);
   const describe = (value) => [
-    shown(value.label), bytes(value.bytes) + "  " + value.aval + "  " + KINDS[value.kind] + ", " + ROLES[value.role],
+    shown(value.label),
+    bytes(value.bytes) + "  " + shown(value.aval) + "  " + KINDS[value.kind] + (value.kind > 1 ? ", " + ROLES[value.role] : ""),
     value.line && "line " + shown(value.line), value.scope && "scope " + shown(value.scope),
     "in memory from step " + value.born + " to " + died(value),
     value.again && "computed again at step " + value.again.born, value.first && "first computed at step " + value.first.born,

@@ -366,7 +366,12 @@ impl Compiled {
     pub fn live_ranges(&self) -> Option<LiveRanges> {
         let all = || (0..self.captured.len() + self.avals.len()).map(|argument| argument >= self.captured.len());
         let donated = if self.donated.is_empty() { all().collect() } else { self.donated.clone() };
-        let mut memory = self.executable.live_ranges(&donated)?;
+        self.live_ranges_where_donated(&donated)
+    }
+
+    /// As [`Compiled::live_ranges`], for callers who donate these arguments, of which captured tensors are the first.
+    pub(super) fn live_ranges_where_donated(&self, donated: &[bool]) -> Option<LiveRanges> {
+        let mut memory = self.executable.live_ranges(donated)?;
         memory.ranges.iter_mut().for_each(|range| self.name_argument(&mut range.value));
         Some(memory)
     }

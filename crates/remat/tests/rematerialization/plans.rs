@@ -79,7 +79,7 @@ fn live_ranges_add_up_to_the_memory_of_each_plan() {
     let free = planned();
     for plan in free.pareto(4).unwrap_or_else(|e| panic!("{e}")) {
         let program = plan.compile().unwrap_or_else(|e| panic!("{e}"));
-        let memory = program.live_ranges().expect("live ranges");
+        let memory = plan.live_ranges().unwrap_or_else(|e| panic!("{e}"));
         let report = program.memory_report();
         let arena = memory.live_bytes(|range| matches!(range.place, Place::Arena(_)));
         assert_eq!(arena, report.timeline);
@@ -91,6 +91,18 @@ fn live_ranges_add_up_to_the_memory_of_each_plan() {
         assert!(again > 0 || plan.recomputed().is_empty());
         assert!(memory.ranges.iter().all(|range| range.at.start < range.at.end && range.at.end <= memory.steps.len()));
         overlaps_nowhere(&memory);
+    }
+}
+
+#[test]
+fn live_ranges_are_those_of_the_callers_of_a_plan() {
+    let text = "{ lambda ; a:f32[64]. let b:f32[64] = neg a in (b,) }";
+    let program: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    for (is_donated, expected) in [(false, 512), (true, 256)] {
+        let plan = Plan::of(&program, &[is_donated]).unwrap_or_else(|e| panic!("{e}"));
+        let memory = plan.live_ranges().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(memory.live_bytes(|range| range.place == Place::Own), [expected]);
+        assert!(plan.peak() >= expected);
     }
 }
 

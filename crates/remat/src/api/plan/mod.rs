@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
 use remat_ir::{
-    CompileOptions, Error, ErrorKind, Executable, Jaxpr, RecomputedValue, Rematerialization, Result, StepSchedule,
-    counted,
+    CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveRanges, RecomputedValue, Rematerialization, Result,
+    StepSchedule, counted,
 };
 use remat_plan::pareto_front;
 
@@ -353,6 +353,25 @@ impl Plan {
     pub fn compile(&self) -> Result<Compiled> {
         let Planned { lowered, device, donated, .. } = &*self.program;
         lowered.planned(self).compile_on(device, donated.clone())
+    }
+
+    /// The steps of the plan in order, and when each value is in memory, for the callers of whom it is the plan.
+    ///
+    /// ```
+    /// use remat::{Tensor, plan};
+    /// let free = plan(|x: &Tensor| x.exp().cumsum(0), Tensor::from(vec![1.0f32, 2.0]))?;
+    /// let memory = free.live_ranges()?;
+    /// assert!(memory.live_bytes(|_| true).iter().all(|&bytes| bytes <= free.peak()));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::compile`].
+    #[track_caller]
+    pub fn live_ranges(&self) -> Result<LiveRanges> {
+        let loc = current_loc();
+        let none = || Error::new(ErrorKind::Internal, "plan", "the engine reports no live ranges").at(loc);
+        self.compile()?.live_ranges_where_donated(&self.program.donated).ok_or_else(none)
     }
 
     /// Options with which [`jit_with`](crate::jit_with) runs the function that was planned as this plan says. Its program for other
