@@ -31,8 +31,15 @@ fn script(folder: &Path, script: &str) -> Output {
 fn no_link_of_a_run_is_followed() {
     let at = run();
     let run = at.path().join("r");
-    let names =
-        ["report.html", "config.toml", "metrics.jsonl", "config.toml.new", "metrics.jsonl.new", "report.html.new"];
+    let names = [
+        "report.html",
+        "memory.html",
+        "config.toml",
+        "metrics.jsonl",
+        "config.toml.new",
+        "metrics.jsonl.new",
+        "report.html.new",
+    ];
     for (number, name) in names.into_iter().enumerate() {
         let victim = at.path().join("victim");
         fs::write(&victim, "mine").unwrap();

@@ -57,6 +57,8 @@ fn tensorboard_reads_the_losses_of_a_run_that_went_on() {
     assert_eq!(expected.iter().map(|(step, _)| *step).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
     let page = fs::read_to_string(run.join("report.html")).unwrap();
     assert!(page.contains("<title>run</title>") && page.matches("<svg").count() >= 3);
+    assert!(page.contains("<a href=\"memory.html\">"));
+    assert!(fs::read_to_string(run.join("memory.html")).unwrap().contains("\"title\":\"a training step of run\""));
     let Some(read) = read(&run) else { return };
     let point = |point: &Value| (point[0].as_u64().unwrap(), point[1].as_f64().unwrap() as f32);
     let losses: Vec<(u64, f32)> = read["loss"].as_array().unwrap().iter().map(point).collect();

@@ -27,6 +27,8 @@ pub(crate) struct Report<'a> {
     pub(crate) parts: Vec<(String, usize)>,
     /// The live bytes while each step of the training step's program runs; empty if the engine does not report them.
     pub(crate) timeline: Vec<usize>,
+    /// The page in the same folder with the memory of a step, if there is one.
+    pub(crate) memory: Option<&'static str>,
     /// Text that the model wrote.
     pub(crate) sample: Option<&'a str>,
 }
@@ -66,7 +68,7 @@ impl Report<'_> {
         ];
         let bytes = |bytes: f64| readable_bytes(bytes.max(0.0) as usize);
         let y = Axis { label: "bytes", text: &bytes };
-        let memory = curves(&held, true, &x, &y)?;
+        let held = curves(&held, true, &x, &y)?;
         let within = self.timeline.iter().enumerate().map(|(step, &bytes)| (step as f64, bytes as f64)).collect();
         let x = Axis { label: "operation of one training step", text: &steps };
         let timeline = curves(&[Curve { name: "live", points: within }], true, &x, &y)?;
@@ -75,8 +77,8 @@ impl Report<'_> {
         let part =
             |(name, bytes): &(String, usize)| row(vec![name.clone(), readable_bytes(*bytes), share(*bytes)], false);
         let parts: Vec<_> = self.parts.iter().map(part).chain([total]).collect();
-        let Report { title, model, config, sample, .. } = self;
-        render("run.html", context! { title, model, config, sample, loss, rate, memory, timeline, parts })
+        let Report { title, model, config, memory, sample, .. } = self;
+        render("run.html", context! { title, model, config, sample, loss, rate, held, memory, timeline, parts })
     }
 }
 
@@ -86,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    fn page(lines: &str, sample: Option<&str>) -> String {
+    fn page(lines: &str, sample: Option<&str>, memory: Option<&'static str>) -> String {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(METRICS), lines).unwrap();
         let parts = vec![("parameters".to_string(), 1024), ("activations".to_string(), 3072)];
@@ -96,6 +98,7 @@ mod tests {
             config: "seed = 0 # <x>".into(),
             parts,
             timeline: vec![1, 9, 2],
+            memory,
             sample,
         };
         let path = report.write(folder.path()).unwrap();
@@ -105,14 +108,16 @@ mod tests {
     #[test]
     fn a_page_has_the_charts_that_there_are_numbers_for() {
         let all = "{\"step\":1,\"loss\":2.0,\"tokens_per_second\":10,\"resident_bytes\":4096,\"held_out_loss\":2.5}\n{\"step\":2,\"loss\":1.0}\n";
-        let html = page(all, Some("<b>"));
+        let html = page(all, Some("<b>"), None);
         assert_eq!(html.matches("<svg").count(), 4);
         assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
         assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
         // A page is self-contained.
         assert!(!html.contains("src=") && !html.contains("href="), "{html}");
         // A run without measurements has a page too.
-        let html = page("", None);
+        let html = page("", None, None);
         assert!(html.matches("<svg").count() == 1 && !html.contains("What the model writes"), "{html}");
+        // That of its memory is beside it.
+        assert!(page("", None, Some("memory.html")).contains("<a href=\"memory.html\">"), "{html}");
     }
 }

@@ -19,7 +19,7 @@ use anyhow::{Result, bail};
 use remat_cli::output::Output;
 use remat_cli::table::thousands;
 use remat_cli::text::{printable, shell_word};
-use remat_io::Checkpoints;
+use remat_io::{Checkpoints, save_report};
 
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure, profiled};
@@ -123,12 +123,21 @@ fn finish(
         writeln!(out, "\nthe model continues {prompt:?}:\n\n{text}")?;
         sample = Some(text);
     }
+    let memory = planned.as_ref().map(|planned| memory_page(job, planned, ended)).transpose()?;
     let (parts, timeline) = planned.map_or_else(Default::default, |Planned { plan, .. }| (plan.parts(), plan.timeline));
     let (title, model, config_text) = (ended.folder.display().to_string(), job.model()?, config.to_toml()?);
-    let report = Report { title, model, config: config_text, parts, timeline, sample: sample.as_deref() };
+    let report = Report { title, model, config: config_text, parts, timeline, memory, sample: sample.as_deref() };
     let page = report.write(&ended.folder)?;
     writeln!(out, "\nsaved in {}, with charts in {}; to go on:", ended.folder.display(), page.display())?;
     writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
     writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())
+}
+
+/// Writes the page of the memory of a step, as it ran, into the folder of the run, and returns its name there.
+fn memory_page(job: &Job<'_>, planned: &Planned, ended: &Ended) -> Result<&'static str> {
+    const NAME: &str = "memory.html";
+    let step = planned.step.clone().map_or_else(|| planned_step(&job.config, &job.architecture), Ok)?;
+    save_report(ended.folder.join(NAME), &format!("a training step of {}", ended.folder.display()), &[step])?;
+    Ok(NAME)
 }
