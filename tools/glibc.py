@@ -16,4 +16,4 @@ def needed(path, most):
     if late:
         shown = ", ".join(f"{symbol} of {'.'.join(map(str, version))}" for version, symbol in sorted(late.items()))
         raise SystemExit(f"{path} needs a newer glibc than {'.'.join(map(str, most))}: {shown}")
-    return ".".join(map(str, max(found)))
+    return ".".join(map(str, max(found, default=(0,))))

@@ -67,8 +67,15 @@ struct Inputs {
 /// # Errors
 /// If arguments are not valid; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    if args.html.is_some() {
+        let is_native = args.device.as_deref().is_none_or(|device| device == Cpu::NAME);
+        ensure!(
+            is_native,
+            "--html is for the native engine, and --device is {}",
+            args.device.as_deref().unwrap_or_default()
+        );
+    }
     if let (Some(file), Some(path)) = (&args.file, &args.html) {
-        ensure!(args.device.is_none(), "--device goes with --steps");
         return report(path, &file.display().to_string(), plan::of_file(file)?, out);
     }
     if let Some(file) = &args.file {
@@ -76,7 +83,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
     let policy = arguments::policy(&args.policy)?;
     let is_compiled = args.passes || args.steps || args.moves || args.html.is_some();
-    ensure!(args.device.is_none() || is_compiled, "--device goes with --passes, --steps, --moves or --html");
+    ensure!(args.device.is_none() || is_compiled, "--device goes with --passes, --steps or --moves");
     let x = Tensor::zeros([args.batch, args.context, args.width], DType::F32);
     let block = |Inputs { block, x }: &Inputs| checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x);
     let inputs = Inputs { block: nn::Block::init(random::key(0), args.width, args.heads, DType::F32), x };

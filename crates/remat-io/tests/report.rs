@@ -97,7 +97,14 @@ fn read(browser: &str, folder: &Path, page: &str, is_dark: bool) -> Value {
     fs::write(&path, format!("{before}{reader}{after}")).unwrap();
     let scheme = if is_dark { 0 } else { 1 };
     let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1200", "--dump-dom"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--timeout=60000",
+            "--window-size=1400,1200",
+            "--dump-dom",
+        ])
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
         .arg(format!("file://{}", path.display()))
@@ -165,7 +172,6 @@ fn a_browser_shows_it() {
     assert_eq!((&light["back"], &dark["back"]), (&json!("rgb(255, 255, 255)"), &json!("rgb(20, 23, 26)")));
     let large = read(&browser, folder.path(), &enlarged(&page, 10_000), false);
     assert_eq!((&large["wrong"], &large["plans"]), (&json!([]), &json!(32)));
-    eprintln!("{large}");
-    // The fastest of thirty. A frame of 60 in a second has 17 ms; a machine with other work takes several times as long.
-    assert!(large["frame"].as_f64().unwrap() < 150.0, "{large}");
+    // The fastest of thirty frames, in milliseconds: some twelve. What grows with the square of the values takes minutes.
+    assert!(large["frame"].as_f64().unwrap() < 1000.0, "{large}");
 }

@@ -144,7 +144,7 @@ pub trait Executable: Send + Sync {
     fn memory_report(&self) -> MemoryReport;
 
     /// The steps, and when each value is live in a run whose caller donates these arguments, or all of them if the list is empty. The bytes
-    /// in the arena at each step are those of [`MemoryReport::timeline`] where all are donated. None if the engine does not report them.
+    /// in the arena at each step are those of [`MemoryReport::timeline`] if all arguments are donated. None if the engine does not report them.
     fn live_ranges(&self, donated: &[bool]) -> Option<LiveRanges> {
         let _ = donated;
         None

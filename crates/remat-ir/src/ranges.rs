@@ -28,7 +28,7 @@ pub struct LiveRange {
     pub reserved: usize,
     /// Where it lies.
     pub place: Place,
-    /// The position of the step that first computed it, if it is computed again by then.
+    /// The position of an earlier run of the same equation, if this is a repetition of it.
     pub first: Option<usize>,
 }
 

@@ -35,7 +35,7 @@ impl Failure {
 /// Whether a struct of the caller, which has so many bytes, has all fields of ours: one of an older header may end before the last of them.
 pub(crate) fn whole<S>(what: &str, size: usize) -> Result {
     // The size of a C struct may lack the space at its end.
-    if size + 7 >= size_of::<S>() {
+    if size.saturating_add(7) >= size_of::<S>() {
         return Ok(());
     }
     Err(Failure::argument(format!("{what} have {size} bytes and {} are read", size_of::<S>())))

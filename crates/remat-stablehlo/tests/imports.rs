@@ -111,7 +111,7 @@ fn what_has_no_counterpart_is_refused_with_its_line() {
 #[test]
 fn calls_are_bounded_in_depth_and_in_number() {
     let expected = [
-        ("refused_doubling", "not supported: calls that stand for more than 4194304 operations"),
+        ("refused_doubling", "not supported: a program of more than 1048576 operations, with those of its calls"),
         ("refused_chain", "not supported: calls and bodies that are nested more than 200 deep"),
     ];
     for (name, message) in expected {

@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// bound; of a program the peak, the overhead and its lower bound, and the recomputed values
     #[arg(long)]
     json: bool,
-    /// Also write the memory of the plans of a program over its steps as a page of HTML, a file that needs no server. Without --budget of up to 32 plans
+    /// Also write the memory of the plans of a program over its steps as a page of HTML, a file that needs no server: without --budget, of up to 32 plans
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also reorder the nodes of a graph of nodes, which otherwise run in the order of their numbers; graphs of steps are always reordered

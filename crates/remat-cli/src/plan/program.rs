@@ -178,7 +178,7 @@ fn report(path: &Path, name: &str, plans: &[Plan], bar: &ProgressBar) -> Result<
     Ok(())
 }
 
-/// At most this many of a list, which is at least two: the first, the last, and others between them in equal steps.
+/// At most `most` elements of a list, two or more: the first, the last, and others between them in equal steps.
 fn spread<T: Clone>(all: &[T], most: usize) -> Vec<T> {
     let count = all.len().min(most);
     let chosen = (0..count).map(|i| if count == all.len() { i } else { i * (all.len() - 1) / (count - 1) });

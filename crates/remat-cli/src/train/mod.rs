@@ -123,7 +123,14 @@ fn finish(
         writeln!(out, "\nthe model continues {prompt:?}:\n\n{text}")?;
         sample = Some(text);
     }
-    let memory = planned.as_ref().map(|planned| memory_page(job, planned, ended)).transpose()?;
+    // The run is saved: a page that cannot be written is told and costs nothing else.
+    let memory = match planned.as_ref().map(|planned| memory_page(job, planned, ended)).transpose() {
+        Ok(memory) => memory,
+        Err(error) => {
+            writeln!(out, "\nthe page of the memory of a step was not written: {error:#}")?;
+            None
+        }
+    };
     let (parts, timeline) = planned.map_or_else(Default::default, |Planned { plan, .. }| (plan.parts(), plan.timeline));
     let (title, model, config_text) = (ended.folder.display().to_string(), job.model()?, config.to_toml()?);
     let report = Report { title, model, config: config_text, parts, timeline, memory, sample: sample.as_deref() };

@@ -23,8 +23,7 @@ use crate::steps::{Part, Steps};
 /// How many plans are made for one limit, at most.
 const PLANS: usize = 8;
 
-/// The work of a first plan, of the plans from which the fastest is chosen, and of the last search, which goes on from it.
-const QUICK: Effort = Effort::QUICK;
+/// The work of the plans from which the fastest is chosen, and of the last search, which goes on from it.
 const SEARCH: Effort = Effort::of(150_000);
 const POLISH: Effort = Effort::of(300_000);
 
@@ -34,9 +33,9 @@ const ADJUST: Effort = Effort::of(100_000);
 /// The work of one plan of a curve, which follows the one for a few more bytes.
 const CURVE: Effort = Effort::of(40_000);
 
-/// Steps of a program for which the work is this much. Where there are fewer, it is less by as much, 400 moves for each step: the plans of a small
-/// GPT (guide/src/memory.md) take between 0.6 points of time more and 0.6 less than with all of it.
-const STEPS: usize = 375;
+/// Parts of a program's steps for which the work is this much. Where there are fewer, it is less in proportion: the plans of a small GPT
+/// (guide/src/memory.md) take between 0.6 points of time more and 0.6 less than with all of it.
+const PARTS: usize = 375;
 
 /// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
 const ROOM: usize = 200;
@@ -167,7 +166,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         // A first plan of each form tells which ones to go on with.
         let (forms, mut first) = (self.forms()?, Vec::new());
         for form in &forms {
-            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), self.effort(form, QUICK));
+            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), self.effort(form, Effort::QUICK));
             first.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
         }
         let most = most_near(first.iter().map(|(_, repeated)| repeated.time));
@@ -191,7 +190,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         let mut least = Vec::new();
         for form in &forms {
             let repeated =
-                self.repeated(form, least_memory(&form.graph, &form.order, self.effort(form, QUICK))?, limit)?;
+                self.repeated(form, least_memory(&form.graph, &form.order, self.effort(form, Effort::QUICK))?, limit)?;
             if repeated.peak <= limit
                 && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
             {
@@ -251,7 +250,7 @@ impl<'a, 'c> Plans<'a, 'c> {
                     Some(last) => {
                         rematerialize_from(&last.plan, &form.graph, &form.order, goal, self.effort(form, CURVE))
                     }
-                    None => rematerialize(&form.graph, &form.order, goal, self.effort(form, QUICK)),
+                    None => rematerialize(&form.graph, &form.order, goal, self.effort(form, Effort::QUICK)),
                 };
                 next.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
             }
@@ -266,7 +265,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         if found.is_empty() {
             for form in &forms {
-                let least = least_memory(&form.graph, &form.order, self.effort(form, QUICK))?;
+                let least = least_memory(&form.graph, &form.order, self.effort(form, Effort::QUICK))?;
                 found.push(self.repeated(form, least, 0)?);
             }
         }
@@ -315,9 +314,9 @@ impl<'a, 'c> Plans<'a, 'c> {
         }
     }
 
-    /// This work, as far as the form has steps for it, by the threads of the program.
+    /// This work, as far as the form has parts for it, by the threads of the program.
     fn effort(&self, form: &Form, effort: Effort) -> Effort {
-        let evaluations = effort.evaluations * form.parts.len().min(STEPS) / STEPS;
+        let evaluations = effort.evaluations * form.parts.len().min(PARTS) / PARTS;
         Effort::of(evaluations).on_threads(self.subject.threads.count())
     }
 

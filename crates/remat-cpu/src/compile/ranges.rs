@@ -40,10 +40,12 @@ pub(super) fn ranges(
     let mut last_at: HashMap<usize, usize> = HashMap::new();
     for (position, (&step, source)) in order.iter().zip(sources).enumerate() {
         let node = &graph.steps[step];
-        let first = kernels.calls[step].eqn.map(|eqn| *first_run.entry(eqn).or_insert(position));
-        let first = first.filter(|&first| first < position);
-        let range = |mut value: LiveValue, end: usize, reserved: usize, place: Place| {
-            if source.loc.role == Role::Recomputed {
+        let mut first = |eqn: Option<EqnId>| {
+            let first = *first_run.entry(eqn?).or_insert(position);
+            (first < position).then_some(first)
+        };
+        let range = |mut value: LiveValue, first: Option<usize>, end: usize, reserved: usize, place: Place| {
+            if first.is_some() || source.loc.role == Role::Recomputed {
                 value.loc.role = value.loc.role.max(Role::Recomputed);
             }
             LiveRange { value, at: position..end, reserved, place, first }
@@ -63,11 +65,12 @@ pub(super) fn ranges(
                 // Two values at one offset at a time: the result is computed in place.
                 before.at.end = before.at.end.min(position);
             }
-            ranges.push(range(stored.value(buffer, LiveKind::Temporary), ends[buffer], reserved, place));
+            let (value, first) = (stored.value(buffer, LiveKind::Temporary), first(stored.eqn(buffer)));
+            ranges.push(range(value, first, ends[buffer], reserved, place));
         }
         if node.scratch > 0 {
             let (value, place) = (stored.scratch(step, node.scratch), Place::Arena(plan.scratch[step]));
-            ranges.push(range(value, position + 1, aligned(node.scratch), place));
+            ranges.push(range(value, first(kernels.calls[step].eqn), position + 1, aligned(node.scratch), place));
         }
     }
     ranges

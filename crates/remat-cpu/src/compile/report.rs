@@ -25,9 +25,10 @@ pub(super) fn at(kernels: &Kernels<'_>, order: &[StepId], plan: &MemoryPlan) -> 
     Some(PeakOperation { name: eqn.op.name(), loc: eqn.loc })
 }
 
-/// What the steps compute, in this order. A step that a plan repeats computes again what it has computed before.
+/// What the steps compute, in this order. A step that a plan repeats computes again what it has computed before, or one of several values.
 pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource> {
     let mut has_run: HashSet<EqnId> = HashSet::new();
+    let loops = |step: StepId| kernels.steps.steps.get(step.index()).map_or(&[][..], Step::fused_loops);
     let source = |&step: &StepId| {
         let call = &kernels.calls[step];
         let aval = |buffer: &BufferId| kernels.buffers.aval(*buffer).clone();
@@ -35,6 +36,10 @@ pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource
         let mut loc = eqn.map_or(Loc::UNKNOWN, |eqn| eqn.loc);
         if call.eqn.is_some_and(|eqn| !has_run.insert(eqn)) {
             loc.role = loc.role.max(Role::Recomputed);
+        }
+        for fused_loop in loops(step) {
+            let stored = fused_loop.members.iter().filter(|member| fused_loop.outs.contains(&member.out));
+            has_run.extend(stored.map(|member| member.eqn));
         }
         StepSource {
             operation: eqn.map(|eqn| eqn.op.name()),
@@ -78,6 +83,11 @@ impl<'k> Stored<'k> {
     pub(super) fn value(&self, buffer: BufferId, kind: LiveKind) -> LiveValue {
         let (aval, name) = (self.kernels.buffers.aval(buffer).clone(), self.names[buffer].clone());
         live_value(kind, aval, name, self.eqns[buffer].map(|eqn| self.kernels.steps.eqn(eqn)))
+    }
+
+    /// The equation that computes the value in a buffer.
+    pub(super) fn eqn(&self, buffer: BufferId) -> Option<EqnId> {
+        self.eqns[buffer]
     }
 
     /// Arguments and outputs in their order.

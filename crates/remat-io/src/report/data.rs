@@ -52,6 +52,8 @@ struct Ranges {
     scope: Vec<usize>,
     aval: Vec<usize>,
     kind: Vec<u8>,
+    /// The number of an argument, which has no name if it is not part of a tree.
+    argument: Vec<usize>,
     role: Vec<u8>,
     /// The step that first computed what is computed again.
     first: Vec<Option<usize>>,
@@ -131,6 +133,10 @@ impl Ranges {
             ranges.line.push(strings.number(&line));
             ranges.scope.push(strings.number(&value.loc.scope.path()));
             ranges.aval.push(strings.number(&value.aval.to_string()));
+            ranges.argument.push(match value.kind {
+                LiveKind::Argument(number) => number,
+                _ => 0,
+            });
             ranges.kind.push(match value.kind {
                 LiveKind::Argument(_) => 0,
                 LiveKind::Constant => 1,

@@ -24,7 +24,7 @@ impl Formatter for Inert {
 
 /// Whether a character is a mark of HTML, the end of a line in a script, or a mark of direction.
 fn is_active(c: char) -> bool {
-    matches!(c, '<' | '>' | '&' | '\'' | '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200b}'..='\u{200f}')
+    matches!(c, '<' | '>' | '&' | '\'' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 

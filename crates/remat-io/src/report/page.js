@@ -10,10 +10,10 @@
   const LONGEST = 300;
 
   // Characters that change how the text around them is shown are shown as their numbers.
-  const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+  const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
   const shown = (text) => {
-    const cut = text.length > LONGEST ? text.slice(0, LONGEST) + "…" : text;
-    return cut.replace(HIDDEN, (c) => "\\u{" + c.charCodeAt(0).toString(16) + "}");
+    const cut = text.length > LONGEST ? Array.from(text.slice(0, 2 * LONGEST)).slice(0, LONGEST).join("") + "…" : text;
+    return cut.replace(HIDDEN, (c) => "\\u{" + c.codePointAt(0).toString(16) + "}");
   };
   const element = (tag, text, parent, kind) => {
     const made = document.createElement(tag);
@@ -43,7 +43,7 @@
     }));
     const values = r.bytes.map((bytes, i) => ({
       number: i, name: text(r.name[i]), operation: text(r.operation[i]), line: text(r.line[i]), scope: text(r.scope[i]),
-      aval: text(r.aval[i]), kind: r.kind[i], role: r.role[i], first: null, again: null, firstAt: r.first[i], bytes, reserved: r.reserved[i],
+      aval: text(r.aval[i]), kind: r.kind[i], argument: r.argument[i], role: r.role[i], first: null, again: null, firstAt: r.first[i], bytes, reserved: r.reserved[i],
       born: r.born[i], end: r.end[i], offset: r.offset[i],
     }));
     // What the caller holds lies below the arena.
@@ -71,22 +71,25 @@
   };
   const label = (value) => {
     const operation = value.operation || "the program";
-    if (value.kind === 0) return "argument " + (value.name || value.number);
+    if (value.kind === 0) return "argument " + (value.name || value.argument);
     if (value.kind === 1) return "constant" + (value.name ? " " + value.name : "");
     if (value.kind === 4) return "scratch of " + operation;
     const name = value.name ? " '" + value.name + "'" : "";
     return (value.kind === 2 ? "output of " : "") + operation + name;
   };
+  // What a value and its repetition have in common.
+  const IDENTITY = ["aval", "operation", "line", "name"];
   // A value that is computed again, and the one that the same equation has computed first.
   const link = (values) => {
     const born = new Map();
     for (const value of values.filter((value) => value.kind === 3)) {
-      const before = (born.get(value.firstAt) || []).find((other) => other.aval === value.aval);
+      const before = (born.get(value.firstAt) || []).find((other) => IDENTITY.every((what) => other[what] === value[what]));
       if (before !== undefined) {
         value.first = before;
         before.again = before.again || value;
       }
-      born.set(value.born, [...(born.get(value.born) || []), value]);
+      if (!born.has(value.born)) born.set(value.born, []);
+      born.get(value.born).push(value);
     }
   };
 

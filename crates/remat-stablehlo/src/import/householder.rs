@@ -114,8 +114,8 @@ impl Matrices {
         let (is_at, is_below) = (self.emit(Compare::Eq, &[rows, j])?, self.emit(Compare::Gt, &[rows, j])?);
         let at = self.select(is_at, column, zero)?;
         let below = self.select(is_below, column, zero)?;
-        // Squares of very small or very large numbers are 0 or infinite: the column is divided by its largest number first, which changes
-        // neither `v` nor `tau`.
+        // Squares of very small or very large numbers are 0 or infinite: the column is divided by its largest number first, which but for
+        // rounding changes neither `v` nor `tau`. What is then too small for a square is too small to change the others.
         let largest = self.largest(at, below)?;
         let first = self.sum(at)?;
         let alpha = self.emit(Binary::Div, &[first, largest])?;

@@ -38,9 +38,9 @@ use types::{malformed, unsupported};
 /// How deep calls and regions may be nested in each other.
 const DEPTH: usize = 200;
 
-/// The most operations of a program whose calls are all replaced by what they call. A short file may ask for more than any machine can hold: each
-/// of its functions may call the one before twice.
-const SIZE: u64 = 1 << 22;
+/// The most operations of a program whose calls are all replaced by what they call, which is some hundred megabytes. A short file may stand for far
+/// more: each of its functions may call the one before twice.
+const SIZE: u64 = 1 << 20;
 
 /// The stack that is kept free for each level of nesting, and the size of a new piece.
 const STACK: (usize, usize) = (256 << 10, 4 << 20);
@@ -229,7 +229,10 @@ impl<'a, 'm> Importer<'a, 'm> {
     fn grow(&mut self, size: u64, name: &str) -> Result<()> {
         self.size = self.size.saturating_add(size);
         if self.size > SIZE {
-            return Err(unsupported(name, format_args!("calls that stand for more than {SIZE} operations")));
+            return Err(unsupported(
+                name,
+                format_args!("a program of more than {SIZE} operations, with those of its calls"),
+            ));
         }
         Ok(())
     }

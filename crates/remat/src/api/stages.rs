@@ -364,15 +364,28 @@ impl Compiled {
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub fn live_ranges(&self) -> Option<LiveRanges> {
-        let all = || (0..self.captured.len() + self.avals.len()).map(|argument| argument >= self.captured.len());
-        let donated = if self.donated.is_empty() { all().collect() } else { self.donated.clone() };
-        self.live_ranges_where_donated(&donated)
+        self.live_ranges_where_donated(&self.donated_or_all())
+    }
+
+    /// For each argument, of which captured tensors are the first, whether the callers donate it for whom this was compiled; if that was not
+    /// known, all arguments but the captured tensors.
+    fn donated_or_all(&self) -> Vec<bool> {
+        if !self.donated.is_empty() {
+            return self.donated.clone();
+        }
+        let captured = self.captured.len();
+        (0..captured + self.avals.len()).map(|argument| argument >= captured).collect()
     }
 
     /// As [`Compiled::live_ranges`], for callers who donate these arguments, of which captured tensors are the first.
     pub(super) fn live_ranges_where_donated(&self, donated: &[bool]) -> Option<LiveRanges> {
         let mut memory = self.executable.live_ranges(donated)?;
-        memory.ranges.iter_mut().for_each(|range| self.name_argument(&mut range.value));
+        for range in &mut memory.ranges {
+            self.name_argument(&mut range.value);
+            if let LiveKind::Argument(number) = &mut range.value.kind {
+                *number = number.saturating_sub(self.captured.len());
+            }
+        }
         Some(memory)
     }
 
@@ -421,9 +434,7 @@ impl Compiled {
     #[track_caller]
     pub fn plan(&self) -> Result<Plan> {
         let plan = || {
-            let (captured, leaves) = (self.captured.len(), self.avals.len());
-            let all = || (0..captured + leaves).map(|argument| argument >= captured).collect();
-            let donated = if self.donated.is_empty() { all() } else { self.donated.clone() };
+            let donated = self.donated_or_all();
             let target = Target { device: Some(self.device.clone()), ..Target::default() };
             let (jaxpr, captured, paths) = (self.jaxpr.clone(), self.captured.clone(), self.paths.clone());
             let free = Plan::unlimited(Lowered { jaxpr, captured, paths, target }, donated)?;

@@ -1,4 +1,4 @@
-"""Writes vectors.txt: what JAX draws, for crates/remat/tests/random.rs.
+"""Writes vectors.txt: what JAX draws, for crates/remat/tests/tensors/random.rs.
 
     pip install jax==0.10.2
     python generate.py > vectors.txt
