@@ -156,10 +156,12 @@ fn the_steps_are_those_of_the_device() {
     assert_eq!(show("--steps --device cpu"), show("--steps"));
     let error = |args: &str| String::from_utf8(command(args).output().unwrap().stderr).unwrap();
     assert!(
-        error("--device cpu").starts_with("error: --device goes with --passes, --steps, --moves or --html"),
+        error("--device cpu").starts_with("error: --device goes with --passes, --steps or --moves"),
         "{}",
         error("--device cpu")
     );
+    let refused = error("--html page.html --device xla-cpu");
+    assert!(refused.starts_with("error: --html is for the native engine, and --device is xla-cpu"), "{refused}");
     assert!(error("--steps --device gpu").contains("did you mean `cuda`?"), "{}", error("--steps --device gpu"));
     match remat_xla::Plugin::path_of(remat_xla::Platform::Cpu) {
         Ok(_) => assert!(show("--steps --device xla-cpu").contains("stablehlo.dot_general")),
