@@ -15,7 +15,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "crates/remat-stablehlo/tests/fixtures"), str(ROOT / "crates/remat-pjrt/python")]
+sys.path.insert(0, str(ROOT / "crates/remat-stablehlo/tests/fixtures"))
 
 import jax
 
@@ -54,6 +54,8 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     if not importlib.metadata.entry_points(group="jax_plugins", name="remat"):
+        # The wheel is not installed: REMAT_PJRT_LIBRARY names the library.
+        sys.path.insert(0, str(ROOT / "crates/remat-pjrt/python"))
         from remat import jax_plugin
 
         jax_plugin.initialize()
