@@ -18,7 +18,7 @@ use crate::arena::{self, Arena};
 use crate::compile::{Caller, Donated, Limit, compile, graph, listing, moves, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
-use crate::program::{CompiledProgram, ProgramResult, Run, StepSource};
+use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
 ///
@@ -394,14 +394,14 @@ unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profile {
     let mut start = Duration::ZERO;
     let ran = |number: usize| {
         let end = begun.elapsed();
-        let StepSource { operation, loc, aval, time } = &program.sources[number];
+        let source = &program.sources[number];
         steps.push(ProfiledStep {
-            operation: operation.unwrap_or("copy"),
-            aval: aval.clone(),
-            loc: *loc,
+            operation: source.name(),
+            aval: source.aval.clone(),
+            loc: source.loc,
             start,
             time: end - start,
-            modelled: Duration::from_nanos(time / 1000),
+            modelled: source.modelled(),
             live: program.timeline[number],
         });
         start = begun.elapsed();

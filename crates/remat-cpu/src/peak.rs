@@ -1,7 +1,6 @@
 //! The memory of a run, depending on the arguments that the caller donates.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Array, Aval, LiveKind, LiveRanges, LiveValue, MemoryStats, Place, RangeStep, Rematerialization};
@@ -97,11 +96,8 @@ impl CompiledProgram {
 
     /// The steps, and when each value is live where these arguments are donated.
     pub(crate) fn live_ranges(&self, is_donated: impl Fn(ArgId) -> bool) -> LiveRanges {
-        let step = |source: &StepSource| RangeStep {
-            operation: source.operation.unwrap_or("copy"),
-            loc: source.loc,
-            time: Duration::from_nanos(source.time / 1000),
-        };
+        let step =
+            |source: &StepSource| RangeStep { operation: source.name(), loc: source.loc, time: source.modelled() };
         let mut ranges = self.ranges.clone();
         for (range, taken) in ranges.iter_mut().skip(self.ins.len()).zip(&self.donated) {
             if taken.is_some_and(&is_donated) {

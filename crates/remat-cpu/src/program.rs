@@ -6,6 +6,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxc_index::{IndexSlice, IndexVec};
 use remat_ir::{Aval, DType, LiveRange, LiveValue, Loc, PeakOperation};
@@ -54,6 +55,18 @@ pub(crate) struct StepSource {
     pub(crate) aval: Aval,
     /// By the cost model, in picoseconds.
     pub(crate) time: u64,
+}
+
+impl StepSource {
+    /// The operation for people: a step that computes none copies a result.
+    pub(crate) fn name(&self) -> &'static str {
+        self.operation.unwrap_or("copy")
+    }
+
+    /// How long it runs by the cost model.
+    pub(crate) fn modelled(&self) -> Duration {
+        Duration::from_nanos(self.time / 1000)
+    }
 }
 
 /// A result of a program.
