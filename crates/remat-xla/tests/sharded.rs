@@ -193,3 +193,33 @@ fn programs_with_collectives_run_on_several_threads() {
         all.recv_timeout(Duration::from_secs(60)).expect("the runs wait for each other");
     }
 }
+
+/// Clients with other numbers of devices, whose programs run at the same time: the shards of one never meet those of another.
+#[test]
+fn programs_of_several_clients_run_at_the_same_time() {
+    let (Some(two), Some(four), Some(eight)) = (devices(2), devices(4), devices(8)) else { return };
+    let (done, all) = mpsc::channel();
+    for (devices, count) in [(two, 2), (four, 4), (eight, 8)] {
+        // Pairs of devices meet, so that the first two of each client do, with other shapes in each client.
+        let (rows, len) = (count / 2, 64 * count);
+        let (whole, shard) = (format!("f32[{rows},2,{len}]"), format!("f32[1,1,{len}]"));
+        let text = format!(
+            "{{ lambda ; a:{whole}. let b:{whole} = shard_map[in_specs=((x, y),) jaxpr={{ lambda ; c:{shard}. let d:{shard} = psum[axes=(y,)] c; \
+             e:{shard} = psum[axes=(y,)] d in (e,) }} mesh=((x, {rows}), (y, 2)) out_specs=((x, y),)] a in (b,) }}"
+        );
+        let compiled = devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).unwrap();
+        let done = done.clone();
+        thread::spawn(move || {
+            let x = Array::from_vec(vec![count as f32; count * len], [rows, 2, len]).unwrap();
+            let expected = vec![4.0 * count as f32; count * len];
+            for _ in 0..200 {
+                let results = compiled.execute(vec![x.clone().into()]).unwrap();
+                assert_eq!(results[0].host().unwrap().as_slice::<f32>(), Some(&expected[..]));
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..3 {
+        all.recv_timeout(Duration::from_secs(60)).expect("a program failed, or they wait for each other");
+    }
+}

@@ -1,6 +1,6 @@
 //! Clients of plugins.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use remat_cluster::KeyValueStore;
@@ -38,6 +38,9 @@ pub(crate) struct Client {
 unsafe impl Send for Client {}
 // SAFETY: as above.
 unsafe impl Sync for Client {}
+
+/// The last number of a launch on several devices, of all clients of this process.
+static LAUNCHES: AtomicI32 = AtomicI32::new(0);
 
 impl Client {
     /// The option with the number of virtual devices of a CPU.
@@ -101,6 +104,15 @@ impl Client {
         };
         client.devices = devices.iter().map(|&device| Ok((device, client.id_of(device)?))).collect::<Result<_>>()?;
         Ok(client)
+    }
+
+    /// The number by which the plugin tells a launch on this many devices from all others. XLA for CPUs keeps the places where the devices of
+    /// a launch meet by their ids and this number, for all clients of a process: with equal numbers, programs of two clients that run at the
+    /// same time would read each other's shards. Zero leaves the number to the plugin: for one device, and for a node of a cluster, which
+    /// would have to agree on it with the others.
+    pub(super) fn launch_id(&self, devices: usize) -> i32 {
+        let is_alone = devices < 2 || self.is_of_node();
+        if is_alone { 0 } else { LAUNCHES.fetch_add(1, Ordering::Relaxed).wrapping_add(1) }
     }
 
     /// The version of the platform, according to the plugin: of a compiler, or of a driver.

@@ -80,6 +80,7 @@ impl Loaded {
         };
         let launches = &self.client.launches;
         let _in_order = (handles.len() > 1).then(|| launches.lock().unwrap_or_else(PoisonError::into_inner));
+        options.launch_id = self.client.launch_id(handles.len());
         // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs. There is one
         // list for each device for which it was compiled, which the plugin checks.
         unsafe { library.call(&mut call) }?;
