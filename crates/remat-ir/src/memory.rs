@@ -77,6 +77,8 @@ pub struct LiveValue {
     pub operation: Option<&'static str>,
     /// Where the user wrote the operation.
     pub loc: Loc,
+    /// Whether a policy must keep it, so that no plan computes it again.
+    pub must_be_kept: bool,
 }
 
 /// `8.00 KiB  f32[64,32]  dot_general 'hidden'  src/main.rs:5:9`.
@@ -92,7 +94,7 @@ impl LiveValue {
         [readable_bytes(self.bytes), self.aval.to_string(), self.what()]
     }
 
-    /// `dot_general 'logits'`, `output of dot_general`, `scratch of sort`, `argument 2`, `argument up`, `constant`.
+    /// `dot_general 'logits'`, `dot_general (must be kept)`, `output of dot_general`, `scratch of sort`, `argument 2`, `argument up`, `constant`.
     fn what(&self) -> String {
         let operation = self.operation.unwrap_or("the program");
         let named = |text: String| match &self.name {
@@ -104,6 +106,7 @@ impl LiveValue {
             (LiveKind::Argument(i), None) => format!("argument {i}"),
             (LiveKind::Constant, _) => "constant".to_string(),
             (LiveKind::Output, _) => named(format!("output of {operation}")),
+            (LiveKind::Temporary, _) if self.must_be_kept => named(operation.to_string()) + " (must be kept)",
             (LiveKind::Temporary, _) => named(operation.to_string()),
             (LiveKind::Scratch, _) => format!("scratch of {operation}"),
         }
@@ -202,7 +205,8 @@ impl MemoryReport {
     }
 
     /// The error of a run that needs `needed` bytes, which are more than `limit`: both numbers, the bytes of arguments and results, which no
-    /// recomputation lowers, the operation at the peak with its line, what needs less, and the largest values.
+    /// recomputation lowers, those of values that a policy must keep, the operation at the peak with its line, what needs less, and the largest
+    /// values.
     pub fn over_limit(&self, needed: usize, limit: usize) -> Error {
         let is_donated = needed <= self.stats.donated_peak && !self.donated.is_empty();
         let (live, at) = if is_donated { (&self.donated, self.donated_at) } else { (&self.live, self.at) };
@@ -220,12 +224,20 @@ impl MemoryReport {
             true => "an optimizer with less state, weights of fewer bits or a smaller batch need less",
             false => "a smaller batch needs less",
         };
+        let is_kept = |value: &&LiveValue| value.must_be_kept && value.kind == LiveKind::Temporary;
+        let kept = match live.iter().filter(is_kept).map(|value| value.bytes).fold(0, usize::saturating_add) {
+            0 => String::new(),
+            bytes => format!(
+                "values that must be kept take {} more, which `Policy::prefer` would let a plan compute again; ",
+                exact_bytes(bytes)
+            ),
+        };
         let at = at.map_or_else(String::new, |at| format!("the peak is in {at}; "));
         let (needed, limit) = (exact_bytes(needed), exact_bytes(limit));
         let table = Table(live, SHOWN_IN_ERROR);
         let message = format!(
             "the program needs {needed} and the limit is {limit}{hint}\n\
-             arguments and results alone take {}; {at}{less}\n{table}",
+             arguments and results alone take {}; {kept}{at}{less}\n{table}",
             exact_bytes(fixed)
         );
         Error::new(ErrorKind::Memory, "compile", message)
@@ -373,6 +385,7 @@ mod tests {
             name: None,
             operation: Some("exp"),
             loc: Loc::UNKNOWN,
+            must_be_kept: false,
         };
         MemoryReport::new(
             MemoryStats { peak: 5000, donated_peak: 5000, ..MemoryStats::default() },
@@ -404,6 +417,7 @@ mod tests {
                 name: name.map(Arc::from),
                 operation,
                 loc: Loc::UNKNOWN,
+                must_be_kept: false,
             });
         };
         add(LiveKind::Argument(3), None, None);
@@ -413,6 +427,7 @@ mod tests {
         add(LiveKind::Scratch, None, Some("sort"));
         add(LiveKind::Temporary, None, Some("dot_general"));
         report.live[3].loc = loc;
+        report.live[5].must_be_kept = true;
         let expected = format!(
             "live at the peak:
   8 B  f32[2]  argument 3
@@ -420,7 +435,7 @@ mod tests {
   8 B  f32[2]  constant
   8 B  f32[2]  output of exp 'loss'  {loc}
   8 B  f32[2]  scratch of sort
-  8 B  f32[2]  dot_general"
+  8 B  f32[2]  dot_general (must be kept)"
         );
         assert_eq!(Table(&report.live, 20).to_string(), expected);
     }
@@ -445,6 +460,12 @@ live at the peak:
         let stats = MemoryStats { peak: 5000, donated_peak: 900, ..MemoryStats::default() };
         let error = MemoryReport::new(stats, Vec::new()).over_limit(5000, 1000).to_string();
         let hint = "the limit is 1000 B; it needs 900 B where the arguments are donated";
+        assert!(error.contains(hint), "{error}");
+        let mut kept = report(2);
+        kept.live[0].must_be_kept = true;
+        let hint =
+            "values that must be kept take 8 B more, which `Policy::prefer` would let a plan compute again; a smaller";
+        let error = kept.over_limit(5000, 1000).to_string();
         assert!(error.contains(hint), "{error}");
     }
 

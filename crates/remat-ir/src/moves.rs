@@ -55,6 +55,7 @@ mod tests {
             name: Some("hidden".into()),
             operation: Some("exp"),
             loc: Loc::default(),
+            must_be_kept: false,
         };
         let of =
             |time, bytes, is_made| Move { kind: "keep", value: value.clone(), time, bytes, is_made, reason: "it fits" };

@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// of their times
     #[arg(long, value_parser = up_to(1000))]
     measure: Option<usize>,
+    /// Find a curve of this many plans too, and state the time that takes
+    #[arg(long, value_parser = up_to(1000))]
+    curve: Option<usize>,
     /// Print lines of JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -76,6 +79,8 @@ struct Record {
     measured: Option<f64>,
     /// The time to compile.
     plan_s: f64,
+    /// The time to compile with the steps that were found, as they are read from the file of a plan.
+    replay_s: Option<f64>,
 }
 
 /// Plans each step for each budget.
@@ -100,10 +105,27 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             }
             rows.push(row(&record));
         }
+        if let Some(points) = args.curve {
+            let started = Instant::now();
+            let found = Cpu::default().pareto(&jaxpr, &vec![false; jaxpr.ins.len()], points)?;
+            let seconds = started.elapsed().as_secs_f64();
+            eprintln!("{model:?}: a curve of {} plans, of {points} tried, in {seconds:.2} s", found.len());
+        }
     }
     if !args.json {
-        let header =
-            ["model", "budget", "MiB", "arena", "fits", "overhead", "again", "at least", "measured", "compiled in"];
+        let header = [
+            "model",
+            "budget",
+            "MiB",
+            "arena",
+            "fits",
+            "overhead",
+            "again",
+            "at least",
+            "measured",
+            "compiled in",
+            "again in",
+        ];
         writeln!(out, "{}", table(&header, &rows))?;
     }
     Ok(())
@@ -157,6 +179,7 @@ impl Unlimited {
             bound: 0.0,
             measured: None,
             plan_s: self.compile_s,
+            replay_s: None,
         }
     }
 }
@@ -172,6 +195,13 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
     let program = Cpu::default().compile_with(jaxpr, &options)?;
     let plan_s = started.elapsed().as_secs_f64();
     let plan = program.rematerialization();
+    let again = |plan: Arc<Rematerialization>| -> Result<f64> {
+        let options = CompileOptions { schedule: Some(plan.schedule.clone()), ..options.clone() };
+        let started = Instant::now();
+        Cpu::default().compile_with(jaxpr, &options)?;
+        Ok(started.elapsed().as_secs_f64())
+    };
+    let replay_s = plan.clone().map(again).transpose()?;
     let of_plan = |of: fn(&Rematerialization) -> f64| plan.as_deref().map_or(0.0, of);
     Ok(Record {
         steps: plan.as_ref().map_or(free.steps, |plan| plan.schedule.runs.len()),
@@ -184,6 +214,7 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
         bound: of_plan(|plan| plan.share(plan.bound)),
         measured: args.measure.map(|times| measured(jaxpr, &*program, times)).transpose()?,
         plan_s,
+        replay_s,
         ..free.record(model, args)
     })
 }
@@ -239,5 +270,6 @@ fn row(record: &Record) -> Vec<String> {
         percent(record.bound),
         record.measured.map_or_else(|| "-".into(), percent),
         format!("{:.2} s", record.plan_s),
+        record.replay_s.map_or_else(|| "-".into(), |seconds| format!("{seconds:.2} s")),
     ]
 }

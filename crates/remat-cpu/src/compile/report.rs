@@ -57,6 +57,8 @@ pub(super) struct Stored<'k> {
     names: IndexVec<BufferId, Option<Arc<str>>>,
     /// The equation whose result each buffer holds; for a loop, the stored member.
     eqns: IndexVec<BufferId, Option<EqnId>>,
+    /// The buffers of values that a policy must keep.
+    kept: HashSet<BufferId>,
 }
 
 impl<'k> Stored<'k> {
@@ -76,13 +78,15 @@ impl<'k> Stored<'k> {
         for (var, buffer) in buffers.owners().filter(|&(var, _)| makers[var].is_some()) {
             eqns[buffer] = makers[var];
         }
-        Stored { kernels, names, eqns }
+        let kept = steps.kept.iter().filter_map(|&var| buffers.of_var(var)).collect();
+        Stored { kernels, names, eqns, kept }
     }
 
     /// The value in a buffer.
     pub(super) fn value(&self, buffer: BufferId, kind: LiveKind) -> LiveValue {
         let (aval, name) = (self.kernels.buffers.aval(buffer).clone(), self.names[buffer].clone());
-        live_value(kind, aval, name, self.eqns[buffer].map(|eqn| self.kernels.steps.eqn(eqn)))
+        let value = live_value(kind, aval, name, self.eqns[buffer].map(|eqn| self.kernels.steps.eqn(eqn)));
+        LiveValue { must_be_kept: self.kept.contains(&buffer), ..value }
     }
 
     /// The equation that computes the value in a buffer.
@@ -132,7 +136,7 @@ fn temporary(steps: &Steps, var: Var, eqn: Option<&Eqn>) -> LiveValue {
 /// A value, computed by this equation.
 fn live_value(kind: LiveKind, aval: Aval, name: Option<Arc<str>>, eqn: Option<&Eqn>) -> LiveValue {
     let (operation, loc) = (eqn.map(|eqn| eqn.op.name()), eqn.map_or(Loc::default(), |eqn| eqn.loc));
-    LiveValue { bytes: aval.bytes(), aval, kind, name, operation, loc }
+    LiveValue { bytes: aval.bytes(), aval, kind, name, operation, loc, must_be_kept: false }
 }
 
 /// The equation that computes each variable of the program.

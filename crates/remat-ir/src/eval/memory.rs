@@ -181,7 +181,8 @@ impl Heap {
             LiveKind::Argument(_) | LiveKind::Constant => Origin::default(),
             LiveKind::Output | LiveKind::Temporary | LiveKind::Scratch => census.now.borrow().clone(),
         };
-        let value = LiveValue { bytes: aval.bytes(), aval: aval.clone(), kind, name, operation, loc };
+        let value =
+            LiveValue { bytes: aval.bytes(), aval: aval.clone(), kind, name, operation, loc, must_be_kept: false };
         self.live.values.borrow_mut().insert(number, value);
     }
 

@@ -165,6 +165,7 @@ impl Program {
             name: None,
             operation: None,
             loc: Loc::UNKNOWN,
+            must_be_kept: false,
         };
         let arguments = self.ins.iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
         let outputs = self.outs.iter().map(|aval| value(aval, LiveKind::Output));

@@ -68,7 +68,8 @@ impl Loaded {
         let output_lists: Vec<_> = outputs.iter_mut().map(|outputs| outputs.as_mut_ptr()).collect();
         // SAFETY: integers and pointers, which may be zero.
         let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
-        let mut options = sys::ExecuteOptions { struct_size: size_of::<sys::ExecuteOptions>(), ..options };
+        let (struct_size, launch_id) = (size_of::<sys::ExecuteOptions>(), self.client.launch_id(handles.len()));
+        let mut options = sys::ExecuteOptions { struct_size, launch_id, ..options };
         let mut call = sys::LoadedExecutableExecute {
             executable: self.handle,
             options: &mut options,
@@ -80,7 +81,6 @@ impl Loaded {
         };
         let launches = &self.client.launches;
         let _in_order = (handles.len() > 1).then(|| launches.lock().unwrap_or_else(PoisonError::into_inner));
-        options.launch_id = self.client.launch_id(handles.len());
         // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs. There is one
         // list for each device for which it was compiled, which the plugin checks.
         unsafe { library.call(&mut call) }?;

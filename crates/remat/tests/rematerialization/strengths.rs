@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use remat::ir::{Jaxpr, MemorySpace};
 use remat::report::{fwd_bwd, policy_decisions, saved_residuals};
-use remat::{DType, Error, Policy, Result, Tensor, checkpoint, grad, jit, make_jaxpr, plan, scan};
+use remat::{DType, Error, ErrorKind, Policy, Result, Tensor, checkpoint, grad, jit, make_jaxpr, plan, scan};
 
 /// Numbers from -0.5 to 0.5.
 fn data(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
@@ -196,6 +196,15 @@ fn an_engine_with_a_limit_does_not_compute_them_again() -> Result<()> {
     let strict = Policy::First(vec![must(&["hidden"]), saved]);
     let (found, _) = names(strict)?;
     assert!(!found.contains("hidden") && found.contains("out"), "{found:?}");
+    // Where nothing may be computed again, the error says what it would take to fit.
+    let error = names(must(&["hidden", "out"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Memory);
+    let told = [
+        "values that must be kept take ",
+        "`Policy::prefer` would let a plan compute again",
+        "'hidden' (must be kept)",
+    ];
+    assert!(told.iter().all(|told| error.message().contains(told)), "{error}");
     Ok(())
 }
 
