@@ -42,4 +42,5 @@ pub use repeat::{Expanded, Judgement, Schedule};
 pub use schedule::{peak, schedule};
 pub use search::{
     Effort, Rematerialized, least_memory, pareto, pareto_front, rematerialize, rematerialize_from, replayed,
+    side_by_side,
 };

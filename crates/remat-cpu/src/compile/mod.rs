@@ -12,6 +12,7 @@ mod plans;
 mod ranges;
 mod report;
 mod results;
+mod search;
 #[cfg(test)]
 mod tests;
 mod text;

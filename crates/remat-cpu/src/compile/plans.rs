@@ -9,26 +9,23 @@ use std::rc::Rc;
 use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
 use remat_opt::pipeline;
 use remat_plan::{
-    Effort, Graph, Rematerialized, Schedule, StepId, least_memory, pareto_front, rematerialize, rematerialize_from,
-    replayed,
+    Effort, Graph, Rematerialized, Schedule, StepId, least_memory, pareto_front, rematerialize_from, replayed,
+    side_by_side,
 };
 
 use super::candidate::{Candidate, Ordered, Subject};
 use super::improve::{Allowed, Decided};
 use super::kernels::Kernels;
 use super::limit::Donated;
+use super::search::{Job, Search};
 use super::{Caller, report};
 use crate::steps::{Part, Steps};
 
 /// How many plans are made for one limit, at most.
 const PLANS: usize = 8;
 
-/// The work of the plans from which the fastest is chosen, and of the last search, which goes on from it.
-const SEARCH: Effort = Effort::of(150_000);
+/// The work of the last plan, which goes on from the fastest.
 const POLISH: Effort = Effort::of(300_000);
-
-/// The work of a plan that follows another one for almost the same bytes.
-const ADJUST: Effort = Effort::of(100_000);
 
 /// The work of one plan of a curve, which follows the one for a few more bytes.
 const CURVE: Effort = Effort::of(40_000);
@@ -36,9 +33,6 @@ const CURVE: Effort = Effort::of(40_000);
 /// Parts of a program's steps for which the work is this much. Where there are fewer, it is less in proportion: the plans of a small GPT
 /// (guide/src/memory.md) take between 0.6 points of time more and 0.6 less than with all of it.
 const PARTS: usize = 375;
-
-/// A plan that leaves less than this part of its memory free is good enough: half a percent of memory is worth less than 0.1 % of time.
-const ROOM: usize = 200;
 
 /// Forms whose first plans take more time than the fastest by no more than this part of it are planned further, and at most this many of them.
 const NEAR: u64 = 20;
@@ -58,32 +52,32 @@ const FORMS: [(fn(Jaxpr) -> Result<Steps>, bool); 4] =
     [(Steps::of, false), (Steps::storing, false), (Steps::of, true), (Steps::storing, true)];
 
 /// The steps of a program, of which some may run again.
-struct Form {
+pub(super) struct Form {
     /// Its number among the forms.
     number: u32,
     steps: Rc<Steps>,
     /// The parts of the steps, the order in which they first run, and their graph.
     parts: Vec<Part>,
-    order: Vec<StepId>,
-    graph: Graph,
+    pub(super) order: Vec<StepId>,
+    pub(super) graph: Graph,
     /// The bytes of the arena and those that a call needs, if no step runs again and no loops are in blocks or joined. What is not in the
     /// arena needs the same bytes whatever the plan.
-    arena: usize,
-    peak: usize,
+    pub(super) arena: usize,
+    pub(super) peak: usize,
 }
 
 /// Steps in which some run again.
 pub(super) struct Repeated {
-    plan: Rematerialized,
-    form: Rc<Form>,
+    pub(super) plan: Rematerialized,
+    pub(super) form: Rc<Form>,
     /// The bytes of a call within which moves are made.
     limit: usize,
     /// The bytes that a call needs before any moves.
-    planned_peak: usize,
+    pub(super) planned_peak: usize,
     /// The bytes that it needs.
-    peak: usize,
+    pub(super) peak: usize,
     /// The time of a run, in picoseconds by the cost model.
-    time: u64,
+    pub(super) time: u64,
 }
 
 /// Steps in which some run again, with their kernels and the moves that were made and refused.
@@ -165,19 +159,19 @@ impl<'a, 'c> Plans<'a, 'c> {
     pub(super) fn within(&self, limit: usize) -> Result<Option<Rc<Repeated>>> {
         // A first plan of each form tells which ones to go on with.
         let (forms, mut first) = (self.forms()?, Vec::new());
-        for form in &forms {
-            let plan = rematerialize(&form.graph, &form.order, form.goal(limit), self.effort(form, Effort::QUICK));
-            first.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
+        let jobs = forms.iter().map(|form| Job::anew(form, form.goal(limit), self.effort(form, Effort::QUICK)));
+        for (form, plan) in forms.iter().zip(self.plans(jobs.collect())) {
+            first.extend(self.found(form, plan, limit)?);
         }
-        let most = most_near(first.iter().map(|(_, repeated)| repeated.time));
-        first.sort_by_key(|(_, repeated)| repeated.time);
-        let mut best: Option<Rc<Repeated>> = None;
-        for (form, repeated) in first.into_iter().take(SEARCHED) {
-            if best.is_some() && repeated.time > most {
-                break;
-            }
-            let found = self.fastest(form, limit, repeated)?;
-            best = best.into_iter().chain(found).min_by_key(|repeated| repeated.time);
+        let most = most_near(first.iter().map(|repeated| repeated.time));
+        first.sort_by_key(|repeated| repeated.time);
+        first.truncate(SEARCHED);
+        let near = first.iter().take_while(|repeated| repeated.time <= most).count();
+        let far = first.split_off(near);
+        // The others only if none of those that are near leads to one that fits.
+        let mut best = self.fastest(first, limit)?;
+        for repeated in far {
+            best = if best.is_none() { self.fastest(vec![repeated], limit)? } else { best };
         }
         if let Some(best) = best {
             let Repeated { form, plan, .. } = &*best;
@@ -189,10 +183,9 @@ impl<'a, 'c> Plans<'a, 'c> {
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         let mut least = Vec::new();
         for form in &forms {
-            let repeated =
-                self.repeated(form, least_memory(&form.graph, &form.order, self.effort(form, Effort::QUICK))?, limit)?;
+            let repeated = self.repeated(form, self.least_memory(form)?, limit)?;
             if repeated.peak <= limit
-                && let Some(repeated) = self.fastest(form, limit, repeated.clone())?
+                && let Some(repeated) = self.fastest(vec![repeated.clone()], limit)?
             {
                 return Ok(Some(repeated));
             }
@@ -201,34 +194,27 @@ impl<'a, 'c> Plans<'a, 'c> {
         Ok(least.into_iter().min_by_key(|repeated| repeated.peak).filter(|least| least.peak < self.unlimited.0))
     }
 
-    /// The fastest steps of a form that are found for a limit, after those of a first plan.
-    fn fastest(&self, form: &Rc<Form>, limit: usize, first: Rc<Repeated>) -> Result<Option<Rc<Repeated>>> {
-        let (mut last, mut best): (_, Option<Rc<Repeated>>) = (first, None);
-        let mut goal = form.goal(limit);
-        for n in 0..PLANS {
-            let fits = last.peak <= limit;
-            let is_best = fits && best.as_ref().is_none_or(|best| last.time < best.time);
-            // What the engine needs beyond the plan, the next plan leaves free.
-            let arena = (form.arena + last.planned_peak).saturating_sub(form.peak);
-            let next = (form.goal(limit) + last.plan.judged.peak).saturating_sub(arena);
-            // One that needs too much may be far faster, since its loops could be computed in blocks: then the next one is for fewer bytes.
-            let is_slower = best.as_ref().is_some_and(|best| best.time <= last.time);
-            let is_enough = if fits { next <= goal.saturating_add(goal / ROOM) } else { is_slower };
-            if is_best {
-                best = Some(last.clone());
+    /// The fastest steps that are found for a limit after first plans, each of another form. Their searches make plan after plan side by side.
+    fn fastest(&self, first: Vec<Rc<Repeated>>, limit: usize) -> Result<Option<Rc<Repeated>>> {
+        let mut searches: Vec<Search> = first.into_iter().map(|first| Search::new(first, limit)).collect();
+        for _ in 0..PLANS {
+            searches.iter_mut().for_each(Search::turn);
+            let active: Vec<&mut Search> = searches.iter_mut().filter(|search| !search.is_done).collect();
+            let jobs = active.iter().map(|search| search.job(|effort| self.effort(&search.last.form, effort)));
+            let plans = self.plans(jobs.collect());
+            for (search, plan) in active.into_iter().zip(plans) {
+                let found = self.found(&search.last.form, plan, limit)?;
+                search.found(found);
             }
-            let anew = || rematerialize(&form.graph, &form.order, next, self.effort(form, SEARCH));
-            let from = |effort| rematerialize_from(&last.plan, &form.graph, &form.order, next, effort);
-            let plan = match n {
-                0 => anew().or_else(|_| from(self.effort(form, SEARCH))),
-                _ if is_enough => break,
-                _ if best.is_some() => from(self.effort(form, ADJUST)),
-                _ => from(self.effort(form, ADJUST)).or_else(|_| anew()),
-            };
-            let Some(repeated) = self.found(form, plan, limit)? else { break };
-            (last, goal) = (repeated, next);
         }
-        Ok(best)
+        Ok(searches.into_iter().filter_map(|search| search.best).min_by_key(|repeated| repeated.time))
+    }
+
+    /// The plans of some jobs, by the threads of the program.
+    fn plans(&self, jobs: Vec<Job<'_>>) -> Vec<Result<Rematerialized>> {
+        let threads = self.subject.threads.count();
+        let each = threads.div_ceil(jobs.len().max(1));
+        side_by_side(threads, jobs, |job| job.run(each))
     }
 
     /// The least bytes that are found, and faster and faster plans for more bytes, up to those of a program without a limit: about this many.
@@ -243,16 +229,14 @@ impl<'a, 'c> Plans<'a, 'c> {
         let mut planned: Vec<(&Rc<Form>, Option<Rc<Repeated>>)> = forms.iter().map(|form| (form, None)).collect();
         for point in (1..=points).rev() {
             let limit = first.peak - first.arena + first.arena / points * point;
+            let jobs = planned.iter().map(|(form, last)| match last {
+                Some(last) => Job::from(form, &last.plan, form.goal(limit), self.effort(form, CURVE)),
+                None => Job::anew(form, form.goal(limit), self.effort(form, Effort::QUICK)),
+            });
+            let plans = self.plans(jobs.collect());
             let mut next = Vec::new();
-            for (form, last) in planned {
-                let goal = form.goal(limit);
-                let plan = match &last {
-                    Some(last) => {
-                        rematerialize_from(&last.plan, &form.graph, &form.order, goal, self.effort(form, CURVE))
-                    }
-                    None => rematerialize(&form.graph, &form.order, goal, self.effort(form, Effort::QUICK)),
-                };
-                next.extend(self.found(form, plan, limit)?.map(|repeated| (form, repeated)));
+            for ((form, _), plan) in planned.iter().zip(plans) {
+                next.extend(self.found(form, plan, limit)?.map(|repeated| (*form, repeated)));
             }
             let most = most_near(next.iter().map(|(_, repeated)| repeated.time));
             found.extend(next.iter().map(|(_, repeated)| repeated.clone()));
@@ -265,7 +249,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         // Plans for fewer and fewer bytes reach what no search reaches at once.
         if found.is_empty() {
             for form in &forms {
-                let least = least_memory(&form.graph, &form.order, self.effort(form, Effort::QUICK))?;
+                let least = self.least_memory(form)?;
                 found.push(self.repeated(form, least, 0)?);
             }
         }
@@ -314,10 +298,15 @@ impl<'a, 'c> Plans<'a, 'c> {
         }
     }
 
-    /// This work, as far as the form has parts for it, by the threads of the program.
+    /// This work, as far as the form has parts for it.
     fn effort(&self, form: &Form, effort: Effort) -> Effort {
-        let evaluations = effort.evaluations * form.parts.len().min(PARTS) / PARTS;
-        Effort::of(evaluations).on_threads(self.subject.threads.count())
+        Effort::of(effort.evaluations * form.parts.len().min(PARTS) / PARTS)
+    }
+
+    /// The plan of a form with the least memory that is found.
+    fn least_memory(&self, form: &Form) -> Result<Rematerialized> {
+        let effort = self.effort(form, Effort::QUICK).on_threads(self.subject.threads.count());
+        least_memory(&form.graph, &form.order, effort)
     }
 
     /// The steps of a plan within a limit, if one was found.
@@ -362,7 +351,7 @@ impl<'a, 'c> Plans<'a, 'c> {
 
 impl Form {
     /// The bytes of the arena with which a call needs no more than a limit.
-    fn goal(&self, limit: usize) -> usize {
+    pub(super) fn goal(&self, limit: usize) -> usize {
         self.arena.saturating_sub(self.peak.saturating_sub(limit))
     }
 }

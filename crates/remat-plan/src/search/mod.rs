@@ -24,7 +24,7 @@ use crate::ids::StepId;
 use crate::repeat::{Expanded, Judgement, Schedule};
 use anneal::{Found, anneal};
 use problem::Problem;
-use side_by_side::side_by_side;
+pub use side_by_side::side_by_side;
 use state::{Hold, State};
 
 /// The work that a search may take. It is counted in moves and not in seconds, so that a plan is the same on every machine.

@@ -6,7 +6,12 @@ use std::thread::{Builder, scope};
 
 /// What `run` makes of each job, in the order of the jobs. This thread and at most `threads - 1` others take the next job when they are done
 /// with one; if the system starts fewer threads, there are fewer.
-pub(super) fn side_by_side<J: Send, T: Send>(threads: usize, jobs: Vec<J>, run: impl Fn(J) -> T + Sync) -> Vec<T> {
+///
+/// ```
+/// use remat_plan::side_by_side;
+/// assert_eq!(side_by_side(2, vec![1, 2, 3], |x| x * x), [1, 4, 9]);
+/// ```
+pub fn side_by_side<J: Send, T: Send>(threads: usize, jobs: Vec<J>, run: impl Fn(J) -> T + Sync) -> Vec<T> {
     let others = threads.min(jobs.len()).saturating_sub(1);
     let jobs = Mutex::new(jobs.into_iter().enumerate());
     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
