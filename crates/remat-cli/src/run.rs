@@ -11,14 +11,14 @@ use remat::optim::LossScale;
 use remat_cli::command;
 use remat_cli::text::shell_word;
 use remat_data::Tokenizer;
-use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Progress, Snapshot};
+use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Metrics, Progress, Snapshot};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
 use crate::data::{Text, plain};
 use crate::model::{Architecture, Model};
-use crate::records::{METRICS, Measurements, replace};
+use crate::records::replace;
 use crate::train::{OptimizerState, Step, shapes};
 
 /// The parent folder of runs without a given folder.
@@ -216,7 +216,7 @@ impl Saved {
 pub(crate) struct Run {
     folder: PathBuf,
     checkpoints: Checkpoints,
-    measurements: Measurements,
+    metrics: Metrics,
     of: RunOf,
     /// The last step whose state was submitted for saving.
     saved: Option<u32>,
@@ -246,7 +246,7 @@ impl Run {
             bail!("`{shown}` has a run: resume it with --resume {word}, or save the new run elsewhere");
         }
         let tokenizer = of.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
-        let there = [CONFIG, METRICS]
+        let there = [CONFIG, Metrics::FILE]
             .into_iter()
             .chain(tokenizer.into_iter().flatten())
             .find(|name| folder.join(name).exists());
@@ -287,15 +287,15 @@ impl Run {
         let options = CheckpointOptions { background: of.saves_in_background, ..CheckpointOptions::default() };
         // A pipe would be waited for.
         let is_odd = |name: &&str| fs::metadata(folder.join(name)).is_ok_and(|kind| !kind.is_file());
-        if let Some(name) = [CONFIG, METRICS, TOKENIZER, TOKENIZER_CONFIG].into_iter().find(is_odd) {
+        if let Some(name) = [CONFIG, Metrics::FILE, TOKENIZER, TOKENIZER_CONFIG].into_iter().find(is_odd) {
             bail!("`{}` is not a file", folder.join(name).display());
         }
         let checkpoints = checkpoints.with_options(options);
-        let measurements = Measurements::open(&folder, step)?;
+        let metrics = Metrics::open(&folder, step.into())?;
         let written = folder.join(CONFIG);
         replace(&written, &of.config.to_toml()?).with_context(|| format!("cannot write `{}`", written.display()))?;
         let saved = (step > 0).then_some(step);
-        Ok(Run { folder, checkpoints, measurements, of, saved })
+        Ok(Run { folder, checkpoints, metrics, of, saved })
     }
 
     /// The last step whose state was submitted for saving.
@@ -322,7 +322,7 @@ impl Run {
     /// # Errors
     /// If a file cannot be written.
     pub(crate) fn measured(&mut self, step: u32, numbers: &[(&str, f64)]) -> Result<()> {
-        self.measurements.write(step, numbers)
+        Ok(self.metrics.write(step.into(), numbers)?)
     }
 
     /// Records that the output is no longer read from this step on, and tells the user, if standard error still is.
@@ -334,7 +334,7 @@ impl Run {
         let shown = self.folder.display().to_string();
         // It may have gone with the output.
         let _ = command::note(&mut std::io::stderr(), &format!("{note}, and is saved in {shown}"));
-        self.measurements.note(step, note)
+        Ok(self.metrics.note(step.into(), note)?)
     }
 
     /// Saves the state, in the background if there is memory for that. If the previous save failed, this one is written to disk first, if
@@ -355,7 +355,7 @@ impl Run {
         if let Some(scale) = &state.scale {
             snapshot = snapshot.with("scale", scale)?;
         }
-        self.measurements.flush()?;
+        self.metrics.flush()?;
         let before = self.checkpoints.wait();
         let written = self.checkpoints.save(snapshot);
         if let Err(error) = before.and(written) {
@@ -377,7 +377,7 @@ impl Run {
     /// # Errors
     /// If the last save fails.
     pub(crate) fn finish(mut self) -> Result<PathBuf> {
-        self.measurements.flush()?;
+        self.metrics.flush()?;
         if let Err(error) = self.checkpoints.wait() {
             let last = self.last_checkpoint();
             bail!("{}: {}. {last}", error.operation(), error.message());

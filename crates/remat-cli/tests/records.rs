@@ -63,5 +63,9 @@ fn tensorboard_reads_the_losses_of_a_run_that_went_on() {
     let point = |point: &Value| (point[0].as_u64().unwrap(), point[1].as_f64().unwrap() as f32);
     let losses: Vec<(u64, f32)> = read["loss"].as_array().unwrap().iter().map(point).collect();
     assert_eq!(losses, expected);
-    assert!(read.get("tokens_per_second").is_some(), "{read}");
+    assert!(["tokens_per_second", "gradient_norm"].iter().all(|name| read.get(name).is_some()), "{read}");
+    // It rises from zero in one step of nine, none of a tenth, and falls to a tenth of 1e-3.
+    let rates: Vec<f32> = read["learning_rate"].as_array().unwrap().iter().map(|at| point(at).1).collect();
+    assert_eq!(rates.len(), 9);
+    assert!(rates[0] > rates[8] && rates[8] > 1e-4, "{rates:?}");
 }

@@ -1,5 +1,5 @@
-//! Saving and loading: trees of tensors as safetensors files, the whole state of a training run as folders ([`Checkpoints`]), and models
-//! of [Hugging Face](huggingface).
+//! Saving and loading: trees of tensors as safetensors files, the whole state of a training run as folders ([`Checkpoints`]), what is
+//! measured on the way ([`Metrics`]), and models of [Hugging Face](huggingface).
 //!
 //! ```
 //! use remat::{DType, nn, random};
@@ -29,7 +29,8 @@
 //!
 //! 1. `failure`, `open`, `element`, `name`: errors of files, files that may come from anywhere, elements as bytes, names of tensors
 //! 2. `atomic`, `header`: files that appear complete, the header of safetensors
-//! 3. `safetensors`, `trace`, `report`: writing and reading trees; profiles as other programs read them; the memory of plans as a page
+//! 3. `safetensors`, `trace`, `report`, `metrics`: writing and reading trees; profiles as other programs read them; the memory of plans as a
+//!    page; what is measured while training
 //! 4. `checkpoint`, [`huggingface`]: folders of the state of training, and of models of Hugging Face
 
 #[cfg(target_endian = "big")]
@@ -41,6 +42,7 @@ mod element;
 mod failure;
 mod header;
 pub mod huggingface;
+mod metrics;
 mod name;
 mod open;
 mod report;
@@ -48,6 +50,7 @@ mod safetensors;
 mod trace;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
+pub use metrics::Metrics;
 pub use name::names;
 pub use report::{REPORTED_PLANS, save_report};
 pub use safetensors::{LoadOptions, SafeTensors, SaveOptions, load, load_with, save, save_with};

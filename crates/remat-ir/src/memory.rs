@@ -433,7 +433,7 @@ mod tests {
   8 B  f32[2]  argument 3
   8 B  f32[2]  argument .up
   8 B  f32[2]  constant
-  8 B  f32[2]  output of exp 'loss'  {loc}
+  8 B  f32[2]  output of exp 'loss'        {loc}
   8 B  f32[2]  scratch of sort
   8 B  f32[2]  dot_general (must be kept)"
         );

@@ -6,9 +6,10 @@ use anyhow::{Context, Result};
 use minijinja::context;
 use remat::report::readable_bytes;
 use remat_cli::table::thousands;
+use remat_io::Metrics;
 
+use super::replace;
 use super::series::{Series, smoothed};
-use super::{METRICS, replace};
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
 
@@ -39,7 +40,7 @@ impl Report<'_> {
     /// # Errors
     /// If the measurements cannot be read, a chart cannot be drawn, or the page cannot be written.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
-        let page = self.page(&Series::read(&folder.join(METRICS))?)?;
+        let page = self.page(&Series::read(&folder.join(Metrics::FILE))?)?;
         let path = folder.join("report.html");
         replace(&path, &page).with_context(|| format!("cannot write `{}`", path.display()))?;
         Ok(path)
@@ -59,6 +60,12 @@ impl Report<'_> {
         let rate = [Curve { name: "tokens per second", points: series.of("tokens_per_second").to_vec() }];
         let count = |count: f64| thousands(count.max(0.0) as usize);
         let rate = curves(&rate, true, &x, &Axis { label: "tokens per second", text: &count })?;
+        let short = |number: f64| format!("{number:.2}");
+        let norm = [Curve { name: "norm of the gradient", points: series.of("gradient_norm").to_vec() }];
+        let norm = curves(&norm, true, &x, &Axis { label: "norm", text: &short })?;
+        let precise = |rate: f64| format!("{rate:.2e}");
+        let schedule = [Curve { name: "learning rate", points: series.of("learning_rate").to_vec() }];
+        let schedule = curves(&schedule, true, &x, &Axis { label: "learning rate", text: &precise })?;
         let peak: usize = self.parts.iter().map(|(_, bytes)| bytes).sum();
         let resident = series.of("resident_bytes");
         let planned = resident.iter().map(|(step, _)| (*step, peak as f64)).collect();
@@ -78,7 +85,10 @@ impl Report<'_> {
             |(name, bytes): &(String, usize)| row(vec![name.clone(), readable_bytes(*bytes), share(*bytes)], false);
         let parts: Vec<_> = self.parts.iter().map(part).chain([total]).collect();
         let Report { title, model, config, memory, sample, .. } = self;
-        render("run.html", context! { title, model, config, sample, loss, rate, held, memory, timeline, parts })
+        render(
+            "run.html",
+            context! { title, model, config, sample, loss, norm, schedule, rate, held, memory, timeline, parts },
+        )
     }
 }
 
@@ -90,7 +100,7 @@ mod tests {
 
     fn page(lines: &str, sample: Option<&str>, memory: Option<&'static str>) -> String {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(METRICS), lines).unwrap();
+        fs::write(folder.path().join(Metrics::FILE), lines).unwrap();
         let parts = vec![("parameters".to_string(), 1024), ("activations".to_string(), 3072)];
         let report = Report {
             title: "runs/1".into(),
@@ -107,9 +117,9 @@ mod tests {
 
     #[test]
     fn a_page_has_the_charts_that_there_are_numbers_for() {
-        let all = "{\"step\":1,\"loss\":2.0,\"tokens_per_second\":10,\"resident_bytes\":4096,\"held_out_loss\":2.5}\n{\"step\":2,\"loss\":1.0}\n";
+        let all = "{\"step\":1,\"loss\":2.0,\"tokens_per_second\":10,\"resident_bytes\":4096,\"held_out_loss\":2.5,\"learning_rate\":0.001,\"gradient_norm\":1.5}\n{\"step\":2,\"loss\":1.0}\n";
         let html = page(all, Some("<b>"), None);
-        assert_eq!(html.matches("<svg").count(), 4);
+        assert_eq!(html.matches("<svg").count(), 6);
         assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
         assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
         // A page is self-contained.

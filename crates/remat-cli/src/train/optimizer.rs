@@ -84,6 +84,20 @@ impl AnyOptimizer {
     }
 }
 
+impl AnyOptimizer {
+    /// The learning rate over the steps.
+    pub(crate) fn learning_rate(&self) -> &Schedule {
+        match self {
+            AnyOptimizer::AdamW(optimizer) => &optimizer.learning_rate,
+            AnyOptimizer::Adafactor(optimizer) => &optimizer.learning_rate,
+            AnyOptimizer::Adam8bit(optimizer) => &optimizer.adamw.learning_rate,
+            AnyOptimizer::Lion(optimizer) => &optimizer.learning_rate,
+            AnyOptimizer::Sgd(optimizer) => &optimizer.learning_rate,
+            AnyOptimizer::Muon(optimizer) => &optimizer.learning_rate,
+        }
+    }
+}
+
 impl Optimizer for AnyOptimizer {
     type State<M: Tree> = OptimizerState<M>;
 

@@ -31,8 +31,17 @@ pub(crate) struct Step {
 /// The state that a step changes, and its batch.
 pub(super) type Arguments = (Model, OptimizerState<Model>, Option<LossScale>, Batch);
 
-/// The results of a step: the changed state, and the loss.
-type Results = (Model, OptimizerState<Model>, Option<LossScale>, Tensor);
+/// The results of a step: the changed state, and its numbers.
+type Results = (Model, OptimizerState<Model>, Option<LossScale>, Numbers<Tensor>);
+
+/// What is measured at a step: tensors in its program, and numbers behind it.
+#[derive(Clone, Copy, Tree)]
+pub(super) struct Numbers<T> {
+    /// The mean loss of its batch, f32.
+    pub(super) loss: T,
+    /// The norm of the gradient before it is clipped. `None` if it is not clipped by its norm: to measure it alone would keep all of the gradient.
+    pub(super) gradient_norm: Option<T>,
+}
 
 impl Step {
     /// # Errors
@@ -47,6 +56,14 @@ impl Step {
             accumulate: config.accumulate,
             trained: config.lora.map(|_| Lora::mask()),
         })
+    }
+
+    /// The learning rate of the step after so many steps.
+    ///
+    /// # Errors
+    /// If the schedule is wrong.
+    pub(super) fn learning_rate(&self, steps: u32) -> remat::Result<f64> {
+        self.optimizer.learning_rate().at(&Tensor::from(i64::from(steps)), DType::F64).item::<f64>()
     }
 
     /// The state before the first step.
@@ -92,7 +109,13 @@ impl Step {
         };
         let gradient = tree::map(&gradient, |_, leaf| leaf.named(GRADIENT));
         let (norm, value) = self.clip;
-        let gradient = norm.map_or_else(|| gradient.clone(), |norm| clip_by_global_norm(&gradient, norm).0);
+        let (gradient, gradient_norm) = match norm {
+            None => (gradient, None),
+            Some(most) => {
+                let (clipped, norm) = clip_by_global_norm(&gradient, most);
+                (clipped, Some(norm.to_dtype(DType::F32)))
+            }
+        };
         let gradient = value.map_or_else(|| gradient.clone(), |value| clip_by_value(&gradient, value));
         let (next, next_state) = self.optimizer.update(&trained, &gradient, state)?;
         let (next, next_state, scale) = match finite {
@@ -103,7 +126,7 @@ impl Step {
                 Some(scale.adjusted(&finite)),
             ),
         };
-        Ok((merged(model, &next, &takes)?, next_state, scale, loss))
+        Ok((merged(model, &next, &takes)?, next_state, scale, Numbers { loss, gradient_norm }))
     }
 
     /// Whether each parameter is trained.
@@ -146,7 +169,7 @@ fn merged(model: &Model, other: &Model, takes: &[bool]) -> remat::Result<Model> 
     tree::map2(model, other, |_, own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
 }
 
-/// The state after the steps up to `steps`. `done` gets each new state with the loss of its step, and returns whether to continue.
+/// The state after the steps up to `steps`. `done` gets each new state with the numbers of its step, and returns whether to continue.
 ///
 /// # Errors
 /// The first error of a step or of `done`.
@@ -156,13 +179,16 @@ pub(super) fn fit(
     step: &Step,
     options: &JitOptions,
     batch: impl Fn(u32) -> remat::Result<Batch>,
-    mut done: impl FnMut(&State, f32) -> Result<bool>,
+    mut done: impl FnMut(&State, Numbers<f32>) -> Result<bool>,
 ) -> Result<State> {
     let program = jit_with(options, |arguments: &Arguments| step.run(arguments));
     for i in state.step..steps {
-        let (model, optimizer, scale, loss) = program.call((state.model, state.optimizer, state.scale, batch(i)?))?;
+        let (model, optimizer, scale, numbers) =
+            program.call((state.model, state.optimizer, state.scale, batch(i)?))?;
         state = State { step: i + 1, model, optimizer, scale };
-        if !done(&state, loss.item::<f32>()?)? {
+        let Numbers { loss, gradient_norm } = numbers;
+        let gradient_norm = gradient_norm.map(|norm| norm.item::<f32>()).transpose()?;
+        if !done(&state, Numbers { loss: loss.item::<f32>()?, gradient_norm })? {
             break;
         }
     }
@@ -197,7 +223,9 @@ mod tests {
         let rows = config.batch * config.accumulate;
         let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, rows, 6);
         let mut losses = Vec::new();
-        let done = |_: &State, loss: f32| {
+        let done = |_: &State, Numbers { loss, gradient_norm }: Numbers<f32>| {
+            assert_eq!(gradient_norm.is_some(), config.clip_norm > 0.0);
+            assert!(gradient_norm.is_none_or(|norm| norm > 0.0 || !norm.is_finite()));
             losses.push(loss);
             Ok(true)
         };
@@ -268,8 +296,8 @@ mod tests {
         let (optimizer, _) = step.init(&model).unwrap();
         let state = State { step: 0, model: model.clone(), optimizer, scale: Some(LossScale::new(1e38)) };
         let batch = |_| random_batch(random::key(1), &[7; 50], 4, 6);
-        let state = fit(state, 1, &step, &JitOptions::default(), batch, |_, loss| {
-            assert!(loss.is_finite());
+        let state = fit(state, 1, &step, &JitOptions::default(), batch, |_, numbers| {
+            assert!(numbers.loss.is_finite());
             Ok(true)
         });
         let state = state.unwrap();

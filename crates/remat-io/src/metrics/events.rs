@@ -8,11 +8,13 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
 use prost::encoding::{WireType, double, encode_key, encode_varint, float, int32, int64, string};
+use remat::Result;
+
+use super::cannot_write;
 
 /// Appends scalars to a file of events in a folder.
-pub(crate) struct Events {
+pub(super) struct Events {
     path: PathBuf,
     file: BufWriter<File>,
 }
@@ -23,7 +25,7 @@ impl Events {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn create(folder: &Path, first: u64) -> Result<Events> {
+    pub(super) fn create(folder: &Path, first: u64) -> Result<Events> {
         let now = since_epoch();
         let path = (0..)
             .map(|number| folder.join(format!("events.out.tfevents.{:010}.{number}", now as u64)))
@@ -33,7 +35,7 @@ impl Events {
             fs::create_dir_all(folder)?;
             OpenOptions::new().create_new(true).append(true).open(&path)
         };
-        let file = open().with_context(|| format!("cannot write `{}`", path.display()))?;
+        let file = open().map_err(|error| cannot_write(&path, &error))?;
         let mut events = Events { path, file: BufWriter::new(file) };
         events.write(&event(now, 0, |bytes| string::encode(3, &"brain.Event:2".to_string(), bytes)))?;
         // SessionLog, whose status is START.
@@ -46,7 +48,7 @@ impl Events {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn scalars<'a>(&mut self, step: u64, values: impl IntoIterator<Item = (&'a str, f64)>) -> Result<()> {
+    pub(super) fn scalars<'a>(&mut self, step: u64, values: impl IntoIterator<Item = (&'a str, f64)>) -> Result<()> {
         let summary = |summary: &mut Vec<u8>| {
             for (name, value) in values {
                 nested(1, summary, |bytes| {
@@ -62,14 +64,14 @@ impl Events {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn flush(&mut self) -> Result<()> {
-        self.file.flush().with_context(|| format!("cannot write `{}`", self.path.display()))
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(|error| cannot_write(&self.path, &error))
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
         let length = (event.len() as u64).to_le_bytes();
         let parts: [&[u8]; 4] = [&length, &masked(&length), event, &masked(event)];
-        self.file.write_all(&parts.concat()).with_context(|| format!("cannot write `{}`", self.path.display()))
+        self.file.write_all(&parts.concat()).map_err(|error| cannot_write(&self.path, &error))
     }
 }
 
