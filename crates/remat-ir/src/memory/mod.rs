@@ -1,10 +1,14 @@
 //! The memory of a compiled program: its bytes, and the values that take them.
 
+mod table;
+
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Aval, Error, ErrorKind, Loc};
+use crate::{Aval, Error, ErrorKind, Loc, Scope};
+use table::{Row, Table};
 
 /// Bytes that a compiled program needs.
 ///
@@ -84,16 +88,11 @@ pub struct LiveValue {
 /// `8.00 KiB  f32[64,32]  dot_general 'hidden'  src/main.rs:5:9`.
 impl fmt::Display for LiveValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_row(f, self, [0; 3])
+        Row { value: self, count: 1 }.write(f, [0; 3])
     }
 }
 
 impl LiveValue {
-    /// The columns of a table before the location.
-    fn cells(&self) -> [String; 3] {
-        [readable_bytes(self.bytes), self.aval.to_string(), self.what()]
-    }
-
     /// `dot_general 'logits'`, `dot_general (must be kept)`, `output of dot_general`, `scratch of sort`, `argument 2`, `argument up`, `constant`.
     fn what(&self) -> String {
         let operation = self.operation.unwrap_or("the program");
@@ -204,6 +203,20 @@ impl MemoryReport {
         MemoryReport { source: Some(source.into()), ..self }
     }
 
+    /// The bytes of the temporaries and the scratch memory that are live at the peak by the whole path of the named scope in which they are
+    /// computed, those with the most bytes first: which layer holds the memory.
+    pub fn by_scope(&self) -> Vec<(Scope, usize)> {
+        let mut sums: HashMap<Scope, usize> = HashMap::new();
+        let is_temporary = |value: &&LiveValue| matches!(value.kind, LiveKind::Temporary | LiveKind::Scratch);
+        for value in self.live.iter().filter(is_temporary) {
+            let sum = sums.entry(value.loc.scope).or_default();
+            *sum = sum.saturating_add(value.bytes);
+        }
+        let mut sums: Vec<(Scope, usize)> = sums.into_iter().collect();
+        sums.sort_by_key(|&(scope, bytes)| (Reverse(bytes), scope.path()));
+        sums
+    }
+
     /// The error of a run that needs `needed` bytes, which are more than `limit`: both numbers, the bytes of arguments and results, which no
     /// recomputation lowers, those of values that a policy must keep, the operation at the peak with its line, what needs less, and the largest
     /// values.
@@ -251,45 +264,24 @@ impl fmt::Display for MemoryReport {
         if let Some(source) = &self.source {
             write!(f, "\n{source}")?;
         }
-        if self.live.is_empty() { Ok(()) } else { write!(f, "\n{}", Table(&self.live, shown)) }
-    }
-}
-
-/// At most the first `most` of these sorted values.
-struct Table<'a>(&'a [LiveValue], usize);
-
-impl fmt::Display for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Table(live, most) = self;
-        // One more value takes no more room than the line that would mention it.
-        let shown = if live.len() <= most.saturating_add(1) { live.len() } else { *most };
-        let (shown, rest) = live.split_at(shown);
-        let mut widths = [0; 3];
-        for value in shown {
-            for (width, cell) in widths.iter_mut().zip(value.cells()) {
-                *width = (*width).max(cell.chars().count());
-            }
+        if self.live.is_empty() {
+            return Ok(());
         }
-        f.write_str("live at the peak:")?;
-        for value in shown {
-            f.write_str("\n  ")?;
-            write_row(f, value, widths)?;
+        write!(f, "\n{}", Table(&self.live, shown))?;
+        let scopes = self.by_scope();
+        if scopes.iter().all(|(scope, _)| *scope == Scope::ROOT) {
+            return Ok(());
         }
-        if !rest.is_empty() {
-            let bytes = rest.iter().map(|value| value.bytes).fold(0, usize::saturating_add);
-            write!(f, "\n  and {} more of {}", rest.len(), readable_bytes(bytes))?;
+        f.write_str("\ntemporaries by named scope:")?;
+        let name = |scope: &Scope| if *scope == Scope::ROOT { "none".into() } else { scope.path() };
+        let width = scopes.iter().map(|(_, bytes)| readable_bytes(*bytes).len()).max().unwrap_or(0);
+        for (scope, bytes) in scopes.iter().take(shown) {
+            write!(f, "\n  {:>width$}  {}", readable_bytes(*bytes), name(scope))?;
         }
-        Ok(())
-    }
-}
-
-/// One value, in columns of these widths.
-fn write_row(f: &mut fmt::Formatter<'_>, value: &LiveValue, widths: [usize; 3]) -> fmt::Result {
-    let [bytes, aval, what] = value.cells();
-    write!(f, "{bytes:>0$}  {aval:<1$}  ", widths[0], widths[1])?;
-    match value.loc.site {
-        Some(_) => write!(f, "{what:<0$}  {1}", widths[2], value.loc),
-        None => f.write_str(&what),
+        match scopes.len().saturating_sub(shown) {
+            0 => Ok(()),
+            rest => write!(f, "\n  and {rest} more"),
+        }
     }
 }
 
@@ -355,6 +347,7 @@ fn exact_bytes(n: usize) -> String {
 mod tests {
     use super::*;
     use crate::DType;
+    use crate::Role;
 
     #[test]
     fn plain_bytes_are_read_as_the_same_number() {
@@ -438,6 +431,35 @@ mod tests {
   8 B  f32[2]  dot_general (must be kept)"
         );
         assert_eq!(Table(&report.live, 20).to_string(), expected);
+    }
+
+    #[test]
+    fn equal_values_are_one_line_and_scopes_are_added_up() {
+        let mut report = report(4);
+        let line = Loc::caller();
+        let at = |path: &str, role| Loc { scope: Scope::new(path), role, ..line };
+        for (value, path) in report.live.iter_mut().zip(["layers/0", "layers/1", "layers/1", "layers/0"]) {
+            (value.bytes, value.aval) = (400, Aval::new(DType::F32, [100]));
+            value.loc = at(path, Role::Written);
+        }
+        report.live.push(LiveValue { loc: at("layers/1", Role::Recomputed), ..report.live[0].clone() });
+        report.live.push(LiveValue { bytes: 600, loc: Loc::UNKNOWN, ..report.live[0].clone() });
+        let text = report.to_string();
+        let (_, text) = text.split_once('\n').unwrap();
+        let expected = format!(
+            "live at the peak:
+  2 x 400 B  f32[100]  exp  {site} (layers/0)
+  2 x 400 B  f32[100]  exp  {site} (layers/1)
+      600 B  f32[100]  exp
+      400 B  f32[100]  exp  {site} (layers/1), recomputed
+temporaries by named scope:
+  1.17 KiB  layers/1
+     800 B  layers/0
+     600 B  none",
+            site = line.site.unwrap()
+        );
+        assert_eq!(text, expected);
+        assert_eq!(report.by_scope()[1], (Scope::new("layers/0"), 800));
     }
 
     #[test]
