@@ -185,7 +185,7 @@ fn the_native_engine_lists_what_is_live_of_unrolled_layers() {
     assert_eq!(arguments, expected);
     assert_eq!(lines(|v| v.kind == LiveKind::Constant), ["128.00 KiB  f32[512,64]  constant"]);
     let outputs = lines(|v| v.kind == LiveKind::Output && v.aval.rank() == 2);
-    let of_product = format!("16.00 KiB  f32[64,64]  output of dot_general  {}:{LINE}:7", file!());
+    let of_product = format!("16.00 KiB  f32[64,64]  output of dot_general  {}:{LINE}:7, derivative", file!());
     assert_eq!(outputs, vec![of_product; 12]);
 }
 
