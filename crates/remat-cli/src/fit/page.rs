@@ -48,9 +48,8 @@ fn chart(rows: &[&Row]) -> Result<String> {
     let points: Vec<Point> = rows.iter().filter_map(point).collect();
     // Some targets report no limit of memory.
     let capacity = Some(rows[0].capacity as f64).filter(|capacity| *capacity < 1e18);
-    let bytes = |bytes: f64| readable_bytes(bytes as usize);
-    let x = Axis { label: "bytes at the peak, on each chip", text: &bytes };
-    let y = Axis { label: "time of a step, at least", text: &readable_seconds };
+    let x = Axis::bytes("bytes at the peak, on each chip");
+    let y = Axis::new("time of a step, at least", &readable_seconds);
     scatter(&points, capacity, &x, &y)
 }
 

@@ -3,9 +3,11 @@
 use std::error::Error;
 
 use anyhow::{Result, anyhow};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use remat::report::readable_bytes;
 
 const SIZE: (u32, u32) = (800, 400);
 
@@ -15,13 +17,44 @@ const RED: RGBColor = RGBColor(200, 60, 45);
 const COLORS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(230, 120, 20), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
 
-/// Points closer to each other than this, as a share of the chart, have their labels one above the other.
-const NEAR: (f64, f64) = (0.25, 0.045);
+/// The height of a line of text, and the width of a letter, in pixels: rather more than they have.
+const FONT: (i32, i32) = (13, 7);
+
+/// The most numbers at an axis.
+const TICKS: f64 = 6.0;
 
 /// An axis: its quantity, and the format of its numbers.
+#[derive(Clone, Copy)]
 pub(crate) struct Axis<'a> {
-    pub(crate) label: &'a str,
-    pub(crate) text: &'a dyn Fn(f64) -> String,
+    label: &'a str,
+    text: &'a dyn Fn(f64) -> String,
+    /// Whether round numbers are powers of two.
+    is_binary: bool,
+}
+
+impl<'a> Axis<'a> {
+    pub(crate) fn new(label: &'a str, text: &'a dyn Fn(f64) -> String) -> Axis<'a> {
+        Axis { label, text, is_binary: false }
+    }
+
+    /// An axis of bytes.
+    pub(crate) fn bytes(label: &'a str) -> Axis<'a> {
+        Axis { label, text: &|bytes| readable_bytes(bytes.max(0.0) as usize).replace(".00 ", " "), is_binary: true }
+    }
+
+    /// Round numbers from one number to another.
+    fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
+        let least = (to - from) / TICKS;
+        let step = match self.is_binary {
+            true => least.log2().ceil().exp2(),
+            false => {
+                let unit = 10f64.powf(least.log10().floor());
+                [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * unit).find(|step| *step >= least).unwrap_or(least)
+            }
+        };
+        let numbers = (from / step).ceil() as i64..=(to / step).floor() as i64;
+        numbers.map(|number| number as f64 * step).collect()
+    }
 }
 
 /// A point with a label.
@@ -42,34 +75,67 @@ pub(crate) fn scatter(points: &[Point], limit: Option<f64>, x: &Axis, y: &Axis) 
     let most_x = 1.1 * most(&mut points.iter().map(|point| point.x).chain(limit)).max(1e-9);
     let most_y = 1.2 * most(&mut points.iter().map(|point| point.y)).max(1e-9);
     draw(|area| {
-        // The space on the right is for the label of the last point.
         let mut chart = ChartBuilder::on(area)
             .margin(10)
-            .margin_right(170)
             .x_label_area_size(45)
             .y_label_area_size(80)
-            .build_cartesian_2d(0.0..most_x, 0.0..most_y)?;
+            .build_cartesian_2d(ticked(x, 0.0, most_x), ticked(y, 0.0, most_y))?;
         mesh(&mut chart, x, y)?;
         if let Some(limit) = limit {
             let ends = [(limit, 0.0), (limit, most_y)];
             chart.draw_series(DashedLineSeries::new(ends, 6, 4, RED.stroke_width(1)))?;
         }
-        let mut labels: Vec<(f64, f64)> = Vec::new();
-        for point in points.iter().filter(|point| point.x.is_finite() && point.y.is_finite()) {
+        let points: Vec<&Point> = points.iter().filter(|point| point.x.is_finite() && point.y.is_finite()).collect();
+        let at: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(&(point.x, point.y))).collect();
+        let (width, height) = chart.plotting_area().get_pixel_range();
+        let mut taken: Vec<Rect> =
+            at.iter().map(|&(x, y)| Rect { left: x - 7, top: y - 7, right: x + 7, bottom: y + 7 }).collect();
+        for (point, &at) in points.iter().zip(&at) {
             let style = if point.is_filled { COLORS[0].filled() } else { RED.stroke_width(2) };
             chart.draw_series([Circle::new((point.x, point.y), 6, style)])?;
-            let (x, mut y) = (point.x / most_x, point.y / most_y);
-            while labels.iter().any(|(x0, y0)| (x0 - x).abs() < NEAR.0 && (y0 - y).abs() < NEAR.1) {
-                y += NEAR.1;
-            }
-            labels.push((x, y));
-            let at = (point.x, y * most_y);
-            let label = EmptyElement::at(at)
-                + Text::new(point.label.clone(), (10, 0), text(Pos::new(HPos::Left, VPos::Center)));
+            let inside = Rect { left: width.start, top: height.start, right: width.end, bottom: height.end };
+            let label = Rect::label(&point.label, at, &taken, inside);
+            let offset = (label.left - at.0, (label.top + label.bottom) / 2 - at.1);
+            taken.push(label);
+            let label = EmptyElement::at((point.x, point.y))
+                + Text::new(point.label.clone(), offset, text(Pos::new(HPos::Left, VPos::Center)));
             chart.draw_series([label])?;
         }
         Ok(())
     })
+}
+
+/// A rectangle of pixels.
+#[derive(Clone, Copy, Debug)]
+struct Rect {
+    left: i32,
+    top: i32,
+    right: i32,
+    bottom: i32,
+}
+
+impl Rect {
+    fn overlaps(&self, other: &Rect) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+
+    fn is_inside(&self, other: &Rect) -> bool {
+        other.left <= self.left && self.right <= other.right && other.top <= self.top && self.bottom <= other.bottom
+    }
+
+    /// The place of a label as near to its point as there is room beside others: on its right or its left, and above or below that.
+    fn label(label: &str, (x, y): (i32, i32), taken: &[Rect], inside: Rect) -> Rect {
+        let width = FONT.1 * label.chars().count() as i32;
+        let lines = (0..=inside.bottom / FONT.0).flat_map(|lines| [-lines, lines]);
+        let places = lines.flat_map(|lines| [x + 10, x - 10 - width].map(|left| (left, y + lines * FONT.0)));
+        let boxes = places.map(|(left, middle)| {
+            let top = middle - FONT.0 / 2;
+            Rect { left, top, right: left + width, bottom: top + FONT.0 }
+        });
+        let has_room = |place: &Rect| place.is_inside(&inside) && !taken.iter().any(|other| other.overlaps(place));
+        let first = Rect { left: x + 10, top: y - FONT.0 / 2, right: x + 10 + width, bottom: y + FONT.0 / 2 };
+        boxes.into_iter().find(has_room).unwrap_or(first)
+    }
 }
 
 /// A named curve. Points whose height is not finite are omitted.
@@ -106,7 +172,7 @@ pub(crate) fn curves(curves: &[Curve], from_zero: bool, x: &Axis, y: &Axis) -> R
             .margin(10)
             .x_label_area_size(45)
             .y_label_area_size(80)
-            .build_cartesian_2d(first..last, bottom..high + room)?;
+            .build_cartesian_2d(ticked(x, first, last), ticked(y, bottom, high + room))?;
         mesh(&mut chart, x, y)?;
         for (i, (name, points)) in drawn.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
@@ -146,7 +212,34 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ticked, Ticked>>;
+
+/// A range of an axis, with its ticks.
+struct Ticked {
+    range: RangedCoordf64,
+    ticks: Vec<f64>,
+}
+
+fn ticked(axis: &Axis, from: f64, to: f64) -> Ticked {
+    Ticked { range: (from..to).into(), ticks: axis.ticks(from, to) }
+}
+
+impl Ranged for Ticked {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.range.map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.range.range()
+    }
+}
 
 /// The SVG that `on` draws.
 fn draw(on: impl FnOnce(&Area) -> std::result::Result<(), Box<dyn Error>>) -> Result<String> {
@@ -193,7 +286,7 @@ mod tests {
     }
 
     fn axes() -> [Axis<'static>; 2] {
-        [Axis { label: "bytes", text: &plain }, Axis { label: "seconds", text: &plain }]
+        [Axis::new("bytes", &plain), Axis::new("seconds", &plain)]
     }
 
     #[test]
@@ -206,6 +299,104 @@ mod tests {
         assert!(svg.contains("a&lt;b") && !svg.contains("failed"), "{svg}");
         // The axes do not stretch to nothing without points.
         assert!(scatter(&[], None, &x, &y).unwrap().contains("seconds"));
+    }
+
+    /// The texts of a drawing with their places, by the attributes with which SVG places text.
+    fn texts(svg: &str) -> Vec<(String, Rect)> {
+        let texts = svg.split("<text ").skip(1).map(|rest| {
+            let (attributes, rest) = rest.split_once('>').unwrap();
+            let attribute = |name: &str| {
+                let value =
+                    attributes.split_once(&format!("{name}=\"")).map(|(_, rest)| rest.split('"').next().unwrap());
+                value.unwrap_or_default()
+            };
+            let text = rest.split_once("</text>").unwrap().0.trim().to_string();
+            let [x, y] = ["x", "y"].map(|name| attribute(name).parse::<i32>().unwrap());
+            // Letters of a sans-serif font are 0.6 of its size wide on average, and lines 1.2 of it high.
+            let size: f64 = attribute("font-size").parse().unwrap();
+            let (width, height) = ((text.chars().count() as f64 * size * 0.6) as i32, (1.2 * size) as i32);
+            let left = match attribute("text-anchor") {
+                "middle" => x - width / 2,
+                "end" => x - width,
+                _ => x,
+            };
+            let top = match attribute("dy") {
+                "0.76em" => y,
+                "0.5ex" => y - height / 2,
+                "" | "-0.5ex" => y - height,
+                other => panic!("an unknown place of text: {other}"),
+            };
+            let rect = Rect { left, top, right: left + width, bottom: top + height };
+            // A turned text is the description of the vertical axis.
+            let turned = Rect { left: x, top: y - width / 2, right: x + height, bottom: y + width / 2 };
+            (text, if attributes.contains("rotate") { turned } else { rect })
+        });
+        texts.collect()
+    }
+
+    /// Fails where a text is outside of the drawing, or over another.
+    fn assert_readable(svg: &str) {
+        let (texts, drawing) = (texts(svg), Rect { left: 0, top: 0, right: SIZE.0 as i32, bottom: SIZE.1 as i32 });
+        assert!(texts.len() > 6, "{svg}");
+        for (i, (text, rect)) in texts.iter().enumerate() {
+            assert!(rect.is_inside(&drawing), "{text} is outside at {rect:?}\n{svg}");
+            for (other, beside) in &texts[..i] {
+                assert!(!rect.overlaps(beside), "{text} at {rect:?} is over {other} at {beside:?}\n{svg}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_is_over_another_or_outside() {
+        let names = [
+            "none",
+            "Everything",
+            "Dots",
+            "DotsWithNoBatchDims",
+            "Names(attn, up)",
+            "Names(attn)",
+            "Nothing",
+            "planned",
+        ];
+        let names = names.into_iter().chain(["OffloadDotsWithNoBatchDims(host)"]);
+        let [_, seconds] = axes();
+        let x = Axis::bytes("planned peak of a training step");
+        // All alike, all in a row, and two groups.
+        let all: [fn(usize) -> (f64, f64); 3] = [
+            |_| (34.3e6, 1.0),
+            |i| (1e6 * (i + 1) as f64, 1.0 + 0.001 * i as f64),
+            |i| (if i < 5 { 34.3e6 } else { 17.2e6 + i as f64 }, 1.0),
+        ];
+        for place in all {
+            let point = |(i, label): (usize, &str)| {
+                let (x, y) = place(i);
+                Point { x, y, label: label.into(), is_filled: i != 0 }
+            };
+            assert_readable(
+                &scatter(&names.clone().enumerate().map(point).collect::<Vec<_>>(), Some(30e6), &x, &seconds).unwrap(),
+            );
+        }
+        let steps = |most: f64| (0..500).map(|i| (f64::from(i), most * f64::from(i % 7) / 6.0)).collect::<Vec<_>>();
+        let y = Axis::bytes("bytes");
+        for most in [1.0, 900.0, 3e6, 34e9, 0.0] {
+            let shown = [
+                Curve { name: "the process", points: steps(most) },
+                Curve { name: "planned", points: steps(most / 2.0) },
+            ];
+            assert_readable(&curves(&shown, true, &x, &y).unwrap().unwrap());
+        }
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        let [_, plain] = axes();
+        assert_eq!(plain.ticks(0.0, 0.37), [0.0, 0.1, 0.2, 0.30000000000000004]);
+        assert_eq!(plain.ticks(2.2, 5.9), [3.0, 4.0, 5.0]);
+        assert_eq!(plain.ticks(-30.0, 270.0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);
+        let bytes = Axis::bytes("bytes");
+        let texts = |most: f64| bytes.ticks(0.0, most).into_iter().map(bytes.text).collect::<Vec<_>>();
+        assert_eq!(texts(36e6), ["0 B", "8 MiB", "16 MiB", "24 MiB", "32 MiB"]);
+        assert_eq!(texts(3e9), ["0 B", "512 MiB", "1 GiB", "1.50 GiB", "2 GiB", "2.50 GiB"]);
     }
 
     #[test]

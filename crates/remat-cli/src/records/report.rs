@@ -48,7 +48,7 @@ impl Report<'_> {
 
     fn page(&self, series: &Series) -> Result<String> {
         let steps = |step: f64| thousands(step.max(0.0) as usize);
-        let x = Axis { label: "step", text: &steps };
+        let x = Axis::new("step", &steps);
         let loss = series.of("loss");
         let shown = [
             Curve { name: "loss of each batch", points: loss.to_vec() },
@@ -56,16 +56,16 @@ impl Report<'_> {
             Curve { name: "held out", points: series.of("held_out_loss").to_vec() },
         ];
         let nats = |loss: f64| format!("{loss:.2}");
-        let loss = curves(&shown, false, &x, &Axis { label: "loss", text: &nats })?;
+        let loss = curves(&shown, false, &x, &Axis::new("loss", &nats))?;
         let rate = [Curve { name: "tokens per second", points: series.of("tokens_per_second").to_vec() }];
         let count = |count: f64| thousands(count.max(0.0) as usize);
-        let rate = curves(&rate, true, &x, &Axis { label: "tokens per second", text: &count })?;
+        let rate = curves(&rate, true, &x, &Axis::new("tokens per second", &count))?;
         let short = |number: f64| format!("{number:.2}");
         let norm = [Curve { name: "norm of the gradient", points: series.of("gradient_norm").to_vec() }];
-        let norm = curves(&norm, true, &x, &Axis { label: "norm", text: &short })?;
+        let norm = curves(&norm, true, &x, &Axis::new("norm", &short))?;
         let precise = |rate: f64| format!("{rate:.2e}");
         let schedule = [Curve { name: "learning rate", points: series.of("learning_rate").to_vec() }];
-        let schedule = curves(&schedule, true, &x, &Axis { label: "learning rate", text: &precise })?;
+        let schedule = curves(&schedule, true, &x, &Axis::new("learning rate", &precise))?;
         let peak: usize = self.parts.iter().map(|(_, bytes)| bytes).sum();
         let resident = series.of("resident_bytes");
         let planned = resident.iter().map(|(step, _)| (*step, peak as f64)).collect();
@@ -73,11 +73,10 @@ impl Report<'_> {
             Curve { name: "the process", points: resident.to_vec() },
             Curve { name: "planned peak of a step", points: planned },
         ];
-        let bytes = |bytes: f64| readable_bytes(bytes.max(0.0) as usize);
-        let y = Axis { label: "bytes", text: &bytes };
+        let y = Axis::bytes("bytes");
         let held = curves(&held, true, &x, &y)?;
         let within = self.timeline.iter().enumerate().map(|(step, &bytes)| (step as f64, bytes as f64)).collect();
-        let x = Axis { label: "operation of one training step", text: &steps };
+        let x = Axis::new("operation of one training step", &steps);
         let timeline = curves(&[Curve { name: "live", points: within }], true, &x, &y)?;
         let share = |bytes: usize| format!("{:.0}%", 100.0 * bytes as f64 / peak.max(1) as f64);
         let total = row(vec!["peak".into(), readable_bytes(peak), share(peak)], true);

@@ -41,9 +41,8 @@ impl Table {
             Some(Point { x: measured.planned? as f64, y: measured.seconds, label, is_filled: true })
         };
         let points: Vec<Point> = self.rows.iter().filter_map(point).collect();
-        let bytes = |bytes: f64| readable_bytes(bytes as usize);
-        let x = Axis { label: "planned peak of a training step", text: &bytes };
-        scatter(&points, None, &x, &Axis { label: "time of a step", text: &readable_seconds })
+        let x = Axis::bytes("planned peak of a training step");
+        scatter(&points, None, &x, &Axis::new("time of a step", &readable_seconds))
     }
 
     /// A page of HTML.
