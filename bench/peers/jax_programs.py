@@ -1,9 +1,10 @@
 """Programs of others (flax, optax, equinox, jax.scipy) in JAX, on remat's plugin and on XLA's CPU backend in turn: time of a call, temporaries, time to
 compile, and the ratios.
 
-    JAX_PLATFORMS=cpu,remat REMAT_PJRT_LIBRARY=target/release/libremat_pjrt.so python jax_programs.py [--seconds 1] [--json FILE]
+    bench/peers/run jax [--seconds 1] [--json FILE]
 
-The programs are those of crates/remat-stablehlo/tests/fixtures/large_programs.py. Needs jax, flax, optax and equinox.
+The programs are those of crates/remat-stablehlo/tests/fixtures/large_programs.py. `bench/peers/run` installs jax, flax, optax and equinox
+(requirements_jax.txt), builds the plugin and sets JAX_PLATFORMS and REMAT_PJRT_LIBRARY.
 """
 
 import argparse
