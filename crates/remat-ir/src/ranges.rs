@@ -49,7 +49,8 @@ pub struct RangeStep {
 /// use std::time::Duration;
 /// use remat_ir::{Aval, DType, LiveKind, LiveRange, LiveRanges, LiveValue, Loc, Place, RangeStep};
 /// let aval = Aval::new(DType::F32, [16]);
-/// let value = LiveValue { bytes: 64, aval, kind: LiveKind::Temporary, name: None, operation: Some("exp"), loc: Loc::UNKNOWN };
+/// let (kind, loc) = (LiveKind::Temporary, Loc::UNKNOWN);
+/// let value = LiveValue { bytes: 64, aval, kind, name: None, operation: Some("exp"), loc, must_be_kept: false };
 /// let step = RangeStep { operation: "exp", loc: Loc::UNKNOWN, time: Duration::ZERO };
 /// let range = |at, place| LiveRange { value: value.clone(), at, reserved: 64, place, first: None };
 /// let ranges = vec![range(0..3, Place::Own), range(1..2, Place::Arena(0))];
