@@ -36,20 +36,79 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
     })
 }
 
+/// [`cross_entropy`] with label smoothing: the target class has the probability `1 - smoothing`, and all classes share `smoothing`
+/// equally. `smoothing` is between 0, which is [`cross_entropy`], and 1.
+///
+/// Like that, it keeps no probabilities for the backward pass. This is optax's `softmax_cross_entropy` of `smooth_labels`, and PyTorch's
+/// `cross_entropy` with `label_smoothing`. Source: Szegedy et al., "Rethinking the inception architecture for computer vision", 2016.
+///
+/// # Errors
+/// As [`cross_entropy`]; if `smoothing` is not between 0 and 1.
+///
+/// ```
+/// use remat::{Tensor, nn};
+/// let logits = Tensor::new([[2.0f32, 0.0]]);
+/// let loss = nn::smoothed_cross_entropy(&logits, &Tensor::new([0]), 0.2);
+/// // The target has the probability 0.9, and the other class 0.1.
+/// assert!((loss.item::<f32>()? - ((-2.0f32).exp().ln_1p() + 0.1 * 2.0)).abs() < 1e-6);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn smoothed_cross_entropy(logits: &Tensor, targets: &Tensor, smoothing: f64) -> Tensor {
+    const NAME: &str = "nn::smoothed_cross_entropy";
+    deferred(|| {
+        check(NAME, logits, targets)?;
+        if !(0.0..=1.0).contains(&smoothing) {
+            let message = format!("the smoothing must be between 0 and 1, not {smoothing}");
+            return Err(Error::new(ErrorKind::Argument, NAME, message));
+        }
+        // Not zero times the mean, which would be NaN for a class with the logit of negative infinity.
+        let losses =
+            if smoothing == 0.0 { losses(logits, targets) } else { smoothed_losses(logits, targets, smoothing) };
+        Ok(losses.mean(..).to_dtype(logits.dtype()?))
+    })
+}
+
+/// As [`losses`], with label smoothing. Both have the same logsumexp, so their tangents differ by a linear map that keeps no floats: the
+/// smoothing times the tangent at the target minus the mean of the tangent.
+#[track_caller]
+fn smoothed_losses(logits: &Tensor, targets: &Tensor, smoothing: f64) -> Tensor {
+    let primal = move |normaliser: &[Tensor; 2], logits: &Tensor, targets: &Tensor| {
+        let [shift, logarithm] = normaliser;
+        let spread = logarithm.expand_dims(-1) - (wide(logits) - shift.expand_dims(-1));
+        loss(normaliser, logits, targets) * (1.0 - smoothing) + spread.mean(-1) * smoothing
+    };
+    let losses = custom_jvp(
+        move |(logits, targets): &(Tensor, Tensor)| primal(&normaliser(logits), logits, targets),
+        move |(logits, targets), (tangent, _)| {
+            let normaliser = normaliser(logits);
+            let moved = chosen(tangent, targets) - wide(tangent).mean(-1);
+            let tangent = tangent_of_losses(&normaliser, logits, targets, tangent) + moved * smoothing;
+            (primal(&normaliser, logits, targets), tangent)
+        },
+    );
+    losses(&(logits.clone(), targets.clone()))
+}
+
 /// The loss of each position, in the dtype in which losses are computed, with the derivative that keeps no probabilities.
 #[track_caller]
 fn losses(logits: &Tensor, targets: &Tensor) -> Tensor {
     let losses = custom_jvp(cross_entropies, |(logits, targets), (tangent, _)| {
         let normaliser = normaliser(logits);
-        let tangent = deferred(|| {
-            let aval = logits.aval()?;
-            let labels = non_negative(targets, aval.shape[aval.rank() - 1]);
-            let [shift, logarithm] = &normaliser;
-            Ok(apply(CrossEntropyTangent, &[logits, &labels, shift, logarithm, tangent])?.swap_remove(0))
-        });
+        let tangent = tangent_of_losses(&normaliser, logits, targets, tangent);
         (loss(&normaliser, logits, targets), tangent)
     });
     losses(&(logits.clone(), targets.clone()))
+}
+
+/// The tangent of the loss of each position, without smoothing.
+fn tangent_of_losses(normaliser: &[Tensor; 2], logits: &Tensor, targets: &Tensor, tangent: &Tensor) -> Tensor {
+    deferred(|| {
+        let aval = logits.aval()?;
+        let labels = non_negative(targets, aval.shape[aval.rank() - 1]);
+        let [shift, logarithm] = normaliser;
+        Ok(apply(CrossEntropyTangent, &[logits, &labels, shift, logarithm, tangent])?.swap_remove(0))
+    })
 }
 
 /// As [`cross_entropy`], over the positions whose `mask` is true: bools of the shape of the targets, or broadcasting to it. Targets at

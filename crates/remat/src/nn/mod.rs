@@ -33,6 +33,7 @@ mod block;
 mod cache;
 mod conv;
 mod conv_transpose;
+mod divergence;
 mod dropout;
 mod generate;
 mod grouped;
@@ -44,6 +45,7 @@ mod norm;
 mod pool;
 mod precision;
 mod recurrent;
+mod regression;
 mod rotary;
 mod running;
 mod sampling;
@@ -55,12 +57,13 @@ pub use block::{Block, Mlp};
 pub use cache::KvCache;
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;
+pub use divergence::{binary_cross_entropy, kl_divergence};
 pub use dropout::dropout;
 pub use generate::{Decoder, Generator, Tokens, generate};
 pub use grouped::{GatedMlp, GroupedAttention};
 pub use linear::{Embedding, Linear};
 pub use lora::{Lora, LowRank};
-pub use loss::{cross_entropy, cross_entropy_where, next_token_loss};
+pub use loss::{cross_entropy, cross_entropy_where, next_token_loss, smoothed_cross_entropy};
 pub use models::{
     ConvNorm, Gpt2, Gpt2Config, Llama, LlamaBlock, LlamaConfig, ResNet, ResNetBlock, ResNetConfig, UNet, UNetBlock,
     UNetConfig, UNetDown, UNetUp, Vit, VitConfig,
@@ -69,6 +72,7 @@ pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
 pub use pool::{AvgPool, MaxPool, adaptive_avg_pool, adaptive_max_pool, global_avg_pool, global_max_pool};
 pub use precision::Precision;
 pub use recurrent::{Gru, Lstm, LstmState};
+pub use regression::{huber_loss, mean_absolute_error, mean_squared_error};
 pub use rotary::{Pairing, RopeScaling, Rotary, Rotation};
 pub use running::RunningStatistics;
 pub use sampling::Sampling;

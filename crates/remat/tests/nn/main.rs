@@ -4,6 +4,7 @@ mod basic;
 mod decoders;
 mod generate;
 mod layers;
+mod losses;
 mod selection;
 mod stack;
 mod vectors;
