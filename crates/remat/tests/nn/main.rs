@@ -3,6 +3,7 @@
 mod basic;
 mod decoders;
 mod generate;
+mod initializer;
 mod layers;
 mod losses;
 mod selection;
