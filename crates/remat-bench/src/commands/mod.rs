@@ -10,4 +10,5 @@ pub(crate) mod reads;
 pub(crate) mod scaling;
 pub(crate) mod stablehlo;
 pub(crate) mod step;
+pub(crate) mod timeline;
 pub(crate) mod vision;

@@ -198,8 +198,8 @@ impl Block {
                 dot_product_attention(&q, &k, &v, &causal)
             }
         };
-        let x = x + mixed.reshape([batch, sequence, width]).matmul(&self.o);
-        &x + norm(&x).matmul(&self.up).gelu().matmul(&self.down)
+        let x = x + mixed.reshape([batch, sequence, width]).named("attn").matmul(&self.o);
+        &x + norm(&x).matmul(&self.up).named("up").gelu().matmul(&self.down)
     }
 }
 
