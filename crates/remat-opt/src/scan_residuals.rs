@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, VarMap};
+use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Keep, Op, Prim, Result, Scan, Var, VarMap};
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
 use crate::extrema::finds_extremum;
@@ -147,7 +147,9 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
             continue;
         }
         let finds_extremum = || finds_extremum(eqn, |var| definitions[var], &body.eqns, |var| body.ins.contains(&var));
-        if !is_fusible(&eqn.op) || recipe.eqns.len() == MOST_RECOMPUTED || finds_extremum() {
+        // A name does nothing, unless it says that its value must be kept.
+        let is_name = matches!(&eqn.op, Op::Prim(Prim::Name(op)) if op.keep == Keep::Choice);
+        if !(is_fusible(&eqn.op) || is_name) || recipe.eqns.len() == MOST_RECOMPUTED || finds_extremum() {
             return None;
         }
         needed.retain(|v| !eqn.outs.contains(v));
