@@ -42,18 +42,24 @@ impl<'a> Axis<'a> {
         Axis { label, text: &|bytes| readable_bytes(bytes.max(0.0) as usize).replace(".00 ", " "), is_binary: true }
     }
 
-    /// Round numbers from one number to another.
+    /// Round numbers from one number to another, of which no two next to each other have one text.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         let least = (to - from) / TICKS;
         let step = match self.is_binary {
-            true => least.log2().ceil().exp2(),
+            true => least.log2().ceil().exp2().max(1.0),
             false => {
                 let unit = 10f64.powf(least.log10().floor());
                 [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * unit).find(|step| *step >= least).unwrap_or(least)
             }
         };
+        // A range that is too wide or too narrow for numbers has no ticks.
+        if !step.is_finite() || step <= 0.0 {
+            return Vec::new();
+        }
         let numbers = (from / step).ceil() as i64..=(to / step).floor() as i64;
-        numbers.map(|number| number as f64 * step).collect()
+        let mut ticks: Vec<f64> = numbers.map(|number| number as f64 * step).collect();
+        ticks.dedup_by_key(|tick| (self.text)(*tick));
+        ticks
     }
 }
 
@@ -392,6 +398,11 @@ mod tests {
         let [_, plain] = axes();
         assert_eq!(plain.ticks(0.0, 0.37), [0.0, 0.1, 0.2, 0.30000000000000004]);
         assert_eq!(plain.ticks(2.2, 5.9), [3.0, 4.0, 5.0]);
+        // Three steps of a run, whose numbers are whole.
+        let whole = |step: f64| (step as usize).to_string();
+        assert_eq!(Axis::new("step", &whole).ticks(1.0, 3.0), [1.0, 2.0, 3.0]);
+        assert!([(f64::MIN, f64::MAX), (1.0, 1.0)].iter().all(|&(from, to)| plain.ticks(from, to).is_empty()));
+        assert_eq!(Axis::bytes("bytes").ticks(0.0, 1e-12), [0.0]);
         assert_eq!(plain.ticks(-30.0, 270.0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);
         let bytes = Axis::bytes("bytes");
         let texts = |most: f64| bytes.ticks(0.0, most).into_iter().map(bytes.text).collect::<Vec<_>>();
