@@ -1,4 +1,7 @@
 //! Operands of regions that are read again: in each order, inside and after the region, in loops; and random programs of this kind.
+//!
+//! Without the cures of `versions` in `remat-xla` and `extrema` in `remat-opt`, XLA:CPU is wrong in 9 of 41 cases, and in the first random
+//! program. Nothing but the value and the updated arguments is a result: a buffer that is a result is never written over.
 
 use remat::DType;
 

@@ -1,4 +1,7 @@
 //! Operations outside of any program. Each is compiled once, as a program of one equation.
+//!
+//! The programs share one block of memory, of which at most a MiB is kept between calls, and some two thousand of them are kept, the most
+//! recently used.
 
 use std::sync::{Arc, LazyLock, Mutex};
 

@@ -1,4 +1,9 @@
 //! The memory of a run, depending on the arguments that the caller donates.
+//!
+//! A program whose outputs can replace arguments has two schedules and plans: for callers who keep the arguments, and for those who donate
+//! them ([`Graph::for_donated_arguments`](remat_plan::Graph::for_donated_arguments)). A run takes the one that needs less for its
+//! arguments, and a memory limit applies to that one. In the second one each gradient of a training step is in the arena from its product
+//! to its update, one or two at a time; a norm of all gradients needs all of them first.
 
 use std::sync::Arc;
 

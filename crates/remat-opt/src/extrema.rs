@@ -7,6 +7,10 @@
 //! The derivative of an extremum finds the elements that are the extremum by comparing the operand with the result. An engine that computes
 //! the operand twice, once with a fused multiplication and addition and once without, may find no such element, or others. Behind a barrier
 //! it is computed once, and XLA's text reads the result of the barrier in place of the operand from then on.
+//!
+//! For the same reason the comparison is a residual, and is not computed again from an operand that is computed again. The larger of two
+//! values is found by comparing them with each other. If a policy keeps the extremum alone, by its name, its operand is computed again and
+//! may miss it.
 
 use std::borrow::Cow;
 

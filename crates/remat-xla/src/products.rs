@@ -4,6 +4,8 @@
 //! that is read after a loop only until the loop is over. All that the product reads is then kept while the loop runs. The gradient of a
 //! language model's head is such a product: it reads the logits and the cotangent of every token, and the loop is the backward pass of the
 //! blocks, which needs most memory. So the loop waits for these products if they are smaller than what they read.
+//!
+//! On one chip XLA does not put them off, and the text has no such barrier. docs/FITTING.md has the bytes.
 
 use remat_ir::{Eqn, Jaxpr, Op, Prim, Scan, Var};
 

@@ -1,4 +1,9 @@
 //! The memory of a run, planned before it begins.
+//!
+//! The plan is made from abstract tensors: the peak of the step as it runs (arguments donated), that of the held-out loss, and that of a
+//! sample, of which the largest counts. The programs share one block for temporaries, which is allocated again when one program follows
+//! another. The sampling program gets the model each time, since a reference that it kept would prevent the step from donating. A second
+//! state while a checkpoint is written in the background is used only if it fits, too.
 
 use std::fmt::Write;
 

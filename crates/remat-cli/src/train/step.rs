@@ -1,4 +1,8 @@
 //! A training step as one program: loss, gradient and update.
+//!
+//! Several batches of one step are a scan whose carry is the sum of gradients, so all of them are held. The trained part of a model is the
+//! model with empty tensors in place of the other parameters, so optimizer, clipping and accumulation see nothing else, and gradients of
+//! frozen weights are dead code.
 
 use anyhow::Result;
 use remat::nn::{Lora, Precision};

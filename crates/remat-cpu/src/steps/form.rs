@@ -1,4 +1,7 @@
 //! The table of forms: how the engine runs each operation.
+//!
+//! Loops, matrix products, convolutions and attention read their operands through layouts; other kernels get a row-major copy if they need
+//! one.
 
 use remat_ir::{Eqn, Jaxpr, Op, Prim};
 

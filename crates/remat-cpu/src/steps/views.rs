@@ -3,6 +3,9 @@
 //! A value has its own buffer, is a view of another value's buffer, or is one number repeated. Reshapes, transposes, broadcasts, reversals
 //! and slices are views: they cost nothing, and their readers read through strides. The results of a barrier are its operands, and their
 //! readers wait for its token.
+//!
+//! A barrier is a step without a kernel that reads its operands and writes a *token* of no bytes, which the readers of its results read,
+//! too. So fusion, schedule and plan need not know about barriers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

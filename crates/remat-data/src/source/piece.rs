@@ -1,4 +1,7 @@
 //! Parts of documents, and where they are cut.
+//!
+//! For tokenizers of the GPT-2 and Llama 3 kinds the tokens of a long document are the same as if it were one piece. Those of Llama 2,
+//! Mistral and Gemma do not cut text at all: there each piece is tokenized as a separate text.
 
 /// The most bytes of a piece.
 pub(super) const PIECE: usize = 1 << 20;

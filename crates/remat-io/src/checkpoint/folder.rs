@@ -1,4 +1,7 @@
 //! The names of checkpoints in a folder, and how checkpoints are published and removed.
+//!
+//! Saving a step again takes two renames: the old checkpoint away, and the new one there. A kill between them leaves both intact under
+//! hidden names, which readers know and the next start resolves. Nothing else of the user's is removed, except what `keep` says.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

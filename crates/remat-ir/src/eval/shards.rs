@@ -1,5 +1,7 @@
 //! Programs on meshes: computes the shards of all devices together, equation by equation, so that a collective has the operands of all
 //! devices. This defines what a `shard_map` means; engines are tested against it.
+//!
+//! A branch that only some devices take is run on these.
 
 use std::sync::Arc;
 

@@ -3,6 +3,9 @@
 //! The compiler of a chip is in its plugin and does not need the chip. But it may end the process that loads it, it locks the machine, it
 //! reads the environment when it is loaded, and it takes minutes. So each compilation runs in a separate process, a *worker*, with a time
 //! limit, and any failure is just an error.
+//!
+//! A worker is a copy of the `remat` command, or of a program that calls [`serve_ahead`]. It ends with its parent, at the time limit, or on
+//! its own; without an answer that is an error with the compiler's last line.
 
 mod job;
 mod worker;

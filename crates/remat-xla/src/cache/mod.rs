@@ -1,4 +1,9 @@
 //! A cache of executables on disk, so that a program is compiled once on a machine.
+//!
+//! An executable is a file whose name is a hash of everything that it depends on. Key and checksum are verified before a plugin reads it.
+//! The hash is not cryptographic: whoever can write the folder can run programs as the user anyway. There is no minimum compile time, since
+//! even the smallest program takes ten times as long to compile as to load. There is no lock: entries are renamed, and at worst two
+//! processes do the same work.
 
 mod entry;
 

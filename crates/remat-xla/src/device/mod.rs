@@ -1,4 +1,7 @@
 //! The engine: programs compiled by a plugin, on arrays that stay on its device.
+//!
+//! Arguments are checked before a run, since plugins check only the number of bytes. Results are requested in row-major order. The C header
+//! does not specify threads; sharing handles relies on JAX doing so, and on a test.
 
 mod array;
 mod clients;

@@ -1,4 +1,7 @@
 //! Resharding: programs that change how an array is cut, from device to device.
+//!
+//! A program has two sharding constraints, which XLA turns into exchanges between devices, whatever the two meshes call their axes. It
+//! holds no handle of the devices, which keep it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -2,6 +2,9 @@
 //!
 //! Results are those of the reference evaluator. If StableHLO leaves a case open, or compilers are known to read it differently (NaN, ties,
 //! integers out of range), the text handles it explicitly.
+//!
+//! f16 and bf16 are widened for functions and sums and rounded once; so are f64 and wide integers on the way to them, which XLA would round
+//! to f32 first. An array without elements is a constant.
 
 mod barrier;
 mod collective;

@@ -1,4 +1,10 @@
 //! Functions with custom rematerialization.
+//!
+//! It becomes a `custom_vjp` whose residuals are its arguments and the passed values; dead code elimination drops arguments that are not
+//! read. The backward rule is one `checkpoint` equation, marked `differentiated`. A passed value goes through a `name` with
+//! `keep=everyone`, which partial evaluation saves under every policy. In the forward pass that it writes the mark is `keep=planner`: the
+//! rule has been applied, so that a region around the derivative decides about these values like about others, but engines still do not
+//! compute them again.
 
 use std::sync::Arc;
 

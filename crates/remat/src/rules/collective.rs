@@ -6,6 +6,8 @@
 //!
 //! A `vmap` over another axis batches the operand as for any operation. A `vmap` over the axis of the collective has the operands of all
 //! shards in one value, and the collective becomes operations on that value ([`bind`]).
+//!
+//! A collective in a checkpointed region is computed again unless the policy saves it; it can have a name like any value.
 
 use std::sync::Arc;
 

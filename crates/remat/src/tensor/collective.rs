@@ -1,4 +1,6 @@
 //! Collectives, which communicate between the shards along a named axis, and constraints on how tensors are cut over devices.
+//!
+//! The operations of reductions have several axes, since one exchange is cheaper than two; others have one, and methods apply them in a row.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! The policies of the checkpointed regions whose functions are being traced.
+//!
+//! A forward rule of `custom_remat` sees one of them, so it is part of the key by which `jit` finds programs with custom functions.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! While a trace is open on a thread, every operation on that thread is staged into the innermost trace, including operations on concrete
 //! tensors: everything that a closure computes belongs to its program. An outer tensor that a closure uses becomes an input of its program
 //! (closure conversion).
+//!
+//! So a mask that is computed in a checkpointed block is recomputed and not saved. A scalar from outside becomes a literal.
 
 mod ambient;
 mod avals;

@@ -1,4 +1,8 @@
 //! The names of values in a region, and the custom functions whose rules may have more.
+//!
+//! A policy may name what only a rule has. If the check of names misses a name, and a custom function has no rule in the program, the
+//! region is traced for one derivative more to learn its names alone, and again while that shows new functions without a rule. Names that
+//! the policy of an inner region mentions count as known, so nested regions are not traced again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

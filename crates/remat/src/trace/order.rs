@@ -1,4 +1,8 @@
 //! The number of derivatives that will be taken of the function being traced.
+//!
+//! A trace has the order of the enclosing one for a plain call or `jit`; one more for `grad`, `jvp` and the like; two more for `vjp` and
+//! `linearize`, whose linear map may be differentiated once itself. The function of a custom rule is never differentiated itself. So
+//! recursion ends, and functions nested in one another's rules take linear time.
 
 use super::tracer::Tracer;
 

@@ -3,6 +3,9 @@
 //! While a function runs under a selection, the predicate is called for each named scope that it enters, and the equations traced in a
 //! selected scope are recorded as a range; they are consecutive, since a scope runs at one time. When the trace ends, each range becomes
 //! the body of a `checkpoint` equation, inner ones first. So a region is the same as a `checkpoint` around the scope.
+//!
+//! Two calls of one layer are two ranges, and the results of a region are the values that are read later. The bodies of loops are traces of
+//! their own, so layers in them are selected, too. In the finished program two consecutive layers would look like one.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};

@@ -5,6 +5,9 @@
 //! ```
 //!
 //! The result has no `shard_map`, no collective and no `sharding_constraint`, so any engine can run it.
+//!
+//! A `vmap` over a named axis turns the collectives along it into operations on the examples: a sum over them, a reshape, a permutation. So
+//! the meaning of a `shard_map` is implemented twice, here and in the evaluator, and tests of samples compare the two.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -3,6 +3,10 @@
 //! ```text
 //! operands cut over an axis, and the position along it, differ; a sum or a gathering along it is the same for all shards
 //! ```
+//!
+//! Along an axis that the spec of a result does not name, the result must not differ. Where shards along an axis may take different
+//! branches there may be no collective along it, since all of them would have to meet; one along another axis is allowed. The analysis runs
+//! when a `shard_map` is traced.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

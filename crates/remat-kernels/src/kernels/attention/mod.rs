@@ -8,6 +8,9 @@
 //! Operands may have any strides. f16 and bf16 are widened when a tile is loaded, and everything is computed in f32, or in f64 for f64.
 //! Where the CPU has a unit for bf16, products of bf16 are computed there ([`products`]). The tangent has no kernel: it is computed by its
 //! definition.
+//!
+//! Up to 8 queries of a key head read keys and values once, block by block, without such a unit ([`few`]). All threads share a long cache in
+//! parts ([`parts`]), also for more queries if there are fewer than 8 tasks.
 
 mod backward;
 mod bias;

@@ -3,6 +3,8 @@
 //! A loop is given as a [`LoopSpec`] and becomes a small program in which each instruction computes a whole tile, so that intermediate
 //! values never leave the first-level cache (as in MonetDB/X100's vectorised execution, Boncz et al. 2005). There is no code generation:
 //! compiling a loop takes microseconds. Several loops over one space can run block by block ([`BlockedLoops`](crate::BlockedLoops)).
+//!
+//! A long loop prefetches the next tile while it computes one, since the hardware does not prefetch what many short loops read in turn.
 
 mod blocks;
 #[cfg(test)]

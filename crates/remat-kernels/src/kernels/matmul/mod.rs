@@ -15,6 +15,10 @@
 //! - [`widen_f16`]: f16 converted by the CPU's own instructions
 //!
 //! For a comparison with other crates on large products, see docs/EXPERIMENTS.md, "Matrix products".
+//!
+//! The order of a sum depends on the shapes alone: parts of at most 512 positions, one after the other; in [`thin`] 16 lanes, to which
+//! positions belong modulo 16; on a unit pairs first, then its groups. Zeros that pad the contracted axis change it where they are
+//! multiplied, and so may the family that the shapes choose (docs/DESIGN.md, "One exception to bits").
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]

@@ -3,6 +3,9 @@
 //! The body is transformed as a map from all shards to all shards (see the rules of collectives). At its border, an operand that is not cut
 //! over an axis is copied along it, so its cotangent is the sum over the copies. The shards of a result that is not cut over an axis are
 //! equal, so each takes an equal part of its cotangent.
+//!
+//! Residuals that the body computes get a first dimension that is cut over all axes, with one entry for each device. Operands that are
+//! residuals stay cut as they are.
 
 use std::sync::Arc;
 

@@ -9,6 +9,9 @@
 //! everything that depends only on literals. The comparison that finds an extremum of a
 //! computed operand is not. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. If several
 //! residuals are cheap to compute from one value that is not a residual, that value is kept instead: the tanh of a gelu.
+//!
+//! The comparison with an extremum stays a residual, since only the bits of the forward pass tell which elements are the extremum. What is
+//! computed again is behind barriers of one operand each, so that no later pass merges it with its twin in the forward pass.
 
 use std::collections::BTreeMap;
 

@@ -6,6 +6,10 @@
 //! row values of a loop (a mean, a maximum) are small and are stored. Results do not change, since the same operations are applied to the
 //! same elements. (XLA's fusion also duplicates cheap producers into their consumers; here the decision depends on how long a value would
 //! be kept.)
+//!
+//! An operand that is kept for long anyway may also take the place of a value of its size: the input of a checkpointed block stays until
+//! the norm's derivative, instead of its difference from the mean since the forward pass. Results are bitwise the same, except which NaN an
+//! operation of two NaN returns. What a policy must save, or `custom_remat` passes, is never computed again.
 
 mod duplicate;
 
