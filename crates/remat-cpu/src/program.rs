@@ -86,6 +86,8 @@ pub(crate) struct ProgramStep {
     pub(crate) ins: Vec<Span>,
     pub(crate) outs: Vec<Span>,
     pub(crate) scratch: Range<usize>,
+    /// Whether it has results with elements, or an effect.
+    pub(crate) runs: bool,
 }
 
 /// The bytes of an operand.
@@ -175,7 +177,7 @@ impl CompiledProgram {
         unsafe { self.run_watched(run, |_| {}) }
     }
 
-    /// As [`CompiledProgram::run`], and calls `ran` with the number of each step that has run. Those without results do not run.
+    /// As [`CompiledProgram::run`], and calls `ran` with the number of each step that has run. Those with neither results nor effects do not run.
     ///
     /// # Safety
     /// As [`CompiledProgram::run`].
@@ -189,8 +191,7 @@ impl CompiledProgram {
             Memory::Output(k) => run.outs[k],
         };
         let address = |span: &Span| start(span.memory).wrapping_add(span.offset);
-        let has_results = |step: &ProgramStep| step.outs.iter().any(|out| out.bytes > 0);
-        for (number, step) in self.steps.iter().enumerate().filter(|(_, step)| has_results(step)) {
+        for (number, step) in self.steps.iter().enumerate().filter(|(_, step)| step.runs) {
             let (sources, targets) = match self.table_offset {
                 Some(offset) if CompiledProgram::table_bytes(step.ins.len(), step.outs.len()) > 0 => {
                     // SAFETY: the table has room for the operands of any step.

@@ -2,7 +2,7 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
 //!
@@ -12,6 +12,7 @@ mod array;
 mod aval;
 mod check;
 mod device;
+mod display;
 mod dtype;
 mod error;
 mod eval;
@@ -24,6 +25,7 @@ mod moves;
 mod ops;
 mod plan;
 mod policy;
+mod print;
 mod profile;
 mod ranges;
 pub mod special;
@@ -48,6 +50,7 @@ pub use moves::{Move, Moves};
 pub use ops::*;
 pub use plan::{RecomputedValue, Rematerialization, StepSchedule};
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
+pub use print::captured;
 pub use profile::{Profile, ProfiledGroup, ProfiledStep};
 pub use ranges::{LiveRange, LiveRanges, Place, RangeStep};
 pub use strength::Budgeted;

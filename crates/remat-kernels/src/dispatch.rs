@@ -5,8 +5,8 @@ use remat_ir::{Aval, DType, Prim};
 use crate::base::copy;
 use crate::interface::{Kernel, Layout};
 use crate::kernels::{
-    arg_reduce, attention, bitcast, concatenate, conv, cumulative, gather, iota, linalg, matmul, pad, scatter, slice,
-    sort, threefry, top_k, window,
+    arg_reduce, attention, bitcast, concatenate, conv, cumulative, debug_print, gather, iota, linalg, matmul, pad,
+    scatter, slice, sort, threefry, top_k, window,
 };
 
 /// The kernel of an operation on operands of these dtypes and layouts. `None` for elementwise operations and reductions, which are fused
@@ -30,6 +30,7 @@ pub fn kernel(op: &Prim, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<
         (Prim::DotGeneral(op), &[lhs, rhs], [out]) => Some(matmul::kernel(op, [lhs, rhs], out)),
         (Prim::Conv(op), &[lhs, rhs], [out]) => Some(conv::kernel(op, [lhs, rhs], out)),
         (Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_), ..) => attention::kernel(op, ins),
+        (Prim::DebugPrint(op), ..) => Some(debug_print::kernel(op, ins)),
         _ => {
             let is_row_major = ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous());
             let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();
@@ -92,6 +93,6 @@ fn library(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
             return None;
         }
         Prim::ShardingConstraint(_) | Prim::AllReduce(_) | Prim::AllGather(_) | Prim::ReduceScatter(_) => return None,
-        Prim::AllToAll(_) | Prim::Ppermute(_) | Prim::AxisIndex(_) => return None,
+        Prim::AllToAll(_) | Prim::Ppermute(_) | Prim::AxisIndex(_) | Prim::DebugPrint(_) => return None,
     })
 }

@@ -225,7 +225,7 @@ fn of_prim(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Cost {
     let class = op.class();
     let bytes = |avals: &[Aval]| avals.iter().fold(0u64, |sum, aval| sum.saturating_add(aval.bytes() as u64));
     let (read, written) = match op {
-        _ if matches!(class, Class::View | Class::Marker) => (0, 0),
+        _ if matches!(class, Class::View | Class::Marker | Class::Effect) => (0, 0),
         // The gathered elements and their indices.
         Prim::Gather(_) | Prim::DynamicSlice(_) => (bytes(outs).saturating_add(bytes(&ins[1..])), bytes(outs)),
         Prim::DynamicUpdateSlice(_) => (bytes(&ins[1..]), bytes(&ins[1..2])),
@@ -266,7 +266,7 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
             size(ins, 0).saturating_mul(u64::from(levels)).saturating_mul(COMPARISON_FLOPS)
         }
         _ => match class {
-            Class::Marker | Class::View | Class::Movement | Class::Collective | Class::Call => 0,
+            Class::Marker | Class::View | Class::Movement | Class::Collective | Class::Effect | Class::Call => 0,
             Class::Elementwise => size(outs, 0),
             Class::Transcendental => size(outs, 0).saturating_mul(TRANSCENDENTAL_FLOPS),
             Class::Reduction | Class::Contraction | Class::Sort => size(ins, 0),

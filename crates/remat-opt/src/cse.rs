@@ -32,7 +32,7 @@ pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     let mut seen: HashMap<(Op, Atoms), Vars> = HashMap::new();
     rewrite(jaxpr, |b, op, ins, avals, loc| {
         // Merging would let a computation cross the barrier, or undo an intended copy.
-        let is_opaque = matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_)));
+        let is_opaque = matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_))) || op.has_effect();
         if is_opaque || !op.bodies().is_empty() {
             let op = map_bodies(&op, cse)?;
             return Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect());

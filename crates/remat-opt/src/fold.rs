@@ -31,9 +31,10 @@ pub fn fold_literals(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     rewrite(jaxpr, |b, op, ins, avals, loc| {
         let literals: Option<Vec<Array>> = ins.iter().map(|a| a.literal().map(|l| Array::full(l, []))).collect();
         let is_scalar = avals.iter().all(|a| a.rank() == 0) && !ins.is_empty();
-        // Names, barriers and transfers are intended, a collective has no meaning on its own, and a body may loop for ever.
+        // Names, barriers and transfers are intended, a collective has no meaning on its own, an effect is not a value, and a body may loop for
+        // ever.
         let is_opaque = matches!(op, Op::Prim(Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_)))
-            || op.class() == Class::Collective;
+            || matches!(op.class(), Class::Collective | Class::Effect);
         if let Some(literals) = literals
             && is_scalar
             && !is_opaque

@@ -126,3 +126,17 @@ fn wide_numbers_are_rounded_once_to_narrow_floats() {
         xla.compile(&program.into()).unwrap().run(vec![Array::from_vec(vec![33685505i32], [1]).unwrap()]).unwrap();
     assert!(matches!(results[0].data(), Data::Bf16(x) if x[0].to_f32() == 33816576.0));
 }
+
+/// A plugin cannot call back into the program, so a print is refused before anything runs. One of no examples prints nothing.
+#[test]
+fn a_print_is_an_error_that_says_where_it_runs() {
+    let Some(xla) = support::xla() else { return };
+    let program =
+        |op: &str| format!("{{ lambda ; a:f32[2]. let = debug_print[{op}] a in (a,) }}").parse::<Jaxpr>().unwrap();
+    let error = xla.compile(&program("template=\"x {}\"").into()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().starts_with("prints on the native engine only"), "{error}");
+    let silent = program("axes=() batch=(0,) template=\"x {}\"");
+    let x = Array::from_vec(vec![1.0f32, 2.0], [2]).unwrap();
+    assert!(xla.compile(&silent.into()).unwrap().run(vec![x.clone()]).unwrap()[0] == x);
+}

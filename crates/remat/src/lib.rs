@@ -89,10 +89,11 @@ pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed
 pub use remat_cpu::Cpu;
 /// Programs: traced functions, their operations, values and dtypes, and the traits of an engine.
 pub use remat_ir as ir;
-pub use remat_ir::{DType, Error, ErrorKind, Mesh, PartitionSpec, Policy, Result, Sharding, bf16, f16, spec};
+pub use remat_ir::{DType, Error, ErrorKind, Mesh, PartitionSpec, Policy, Result, Sharding, bf16, captured, f16, spec};
 pub use remat_macros::Tree;
 pub use tensor::{
-    AxisNames, ConvConfig, Padding, PoolConfig, TriangularConfig, axis_index, axis_size, einsum, optimization_barrier,
+    AxisNames, ConvConfig, Padding, PoolConfig, TriangularConfig, axis_index, axis_size, debug_print, einsum,
+    optimization_barrier,
 };
 pub use trace::{Device, Tensor, Tree, named_scope};
 

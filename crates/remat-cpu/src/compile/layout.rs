@@ -34,12 +34,14 @@ pub(super) fn program(
     }
     let Kernels { buffers, calls, .. } = kernels;
     let scratch = |step: StepId, call: &KernelCall| plan.scratch[step]..plan.scratch[step] + call.scratch;
+    let has_effect = |call: &KernelCall| call.eqn.is_some_and(|eqn| kernels.steps.eqn(eqn).op.has_effect());
     let steps: IndexVec<StepId, ProgramStep> = calls
         .iter_enumerated()
         .zip(spans)
         .map(|((step, call), (ins, outs))| ProgramStep {
             scratch: scratch(step, call),
             kernel: call.kernel.clone(),
+            runs: outs.iter().any(|out: &Span| out.bytes > 0) || has_effect(call),
             ins,
             outs,
         })

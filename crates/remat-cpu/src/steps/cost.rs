@@ -96,13 +96,13 @@ pub(super) fn equation_bytes(equations: usize, size: usize) -> usize {
     equations * size * BYTES_OF_EQUATION
 }
 
-/// Whether an operation must not run a second time: a collective, which other devices wait for, a loop whose length is not known, and the
-/// label of a value that is to be kept. The same holds for an operation with one of them in a body.
+/// Whether an operation must not run a second time: a collective, which other devices wait for, an effect, a loop whose length is not known,
+/// and the label of a value that is to be kept. The same holds for an operation with one of them in a body.
 fn runs_once(op: &Op) -> bool {
     let is_one = match op {
         Op::Call(Call::While(_)) => true,
         Op::Prim(Prim::Name(op)) => op.keep != Keep::Choice,
-        _ => op.class() == Class::Collective,
+        _ => matches!(op.class(), Class::Collective | Class::Effect),
     };
     is_one || op.bodies().into_iter().any(|body| body.eqns.iter().any(|eqn| runs_once(&eqn.op)))
 }

@@ -42,7 +42,7 @@ pub(super) fn form<'a>(jaxpr: &Jaxpr, eqn: &'a Eqn) -> Form<'a> {
         }
         Prim::Reduce(op) => Form::Reduction(&op.axes),
         Prim::DotGeneral(_) | Prim::Conv(_) => Form::Strided,
-        Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_) => Form::Strided,
+        Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_) | Prim::DebugPrint(_) => Form::Strided,
         Prim::TriangularSolve(_) | Prim::Cholesky(_) => Form::RowMajor,
         Prim::Concatenate(_) | Prim::Pad(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) => Form::RowMajor,
         Prim::Gather(_) | Prim::Scatter(_) => Form::RowMajor,

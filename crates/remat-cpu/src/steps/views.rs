@@ -5,7 +5,8 @@
 //! readers wait for its token.
 //!
 //! A barrier is a step without a kernel that reads its operands and writes a *token* of no bytes, which the readers of its results read,
-//! too. So fusion, schedule and plan need not know about barriers.
+//! too. So fusion, schedule and plan need not know about barriers. An effect, such as a print, writes a token besides its results, and waits
+//! for the token of the effect before it: effects run in the order of the program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(super) fn fused(mut jaxpr: Jaxpr) -> Result<Steps> {
     let eqns = std::mem::take(&mut jaxpr.eqns);
     let fusion = Fusion::new(&jaxpr, &eqns);
     let (iotas, copies, behind) = (HashMap::new(), HashMap::new(), HashMap::new());
-    let mut lowering = Lowering { jaxpr, names, values, fusion, iotas, copies, behind };
+    let mut lowering = Lowering { jaxpr, names, values, fusion, iotas, copies, behind, effect: None };
     for (at, eqn) in eqns.iter().enumerate() {
         lowering.equation(EqnId::new(at), eqn);
     }
@@ -64,6 +65,8 @@ struct Lowering {
     copies: HashMap<(Var, Layout), Var>,
     /// The tokens that readers of a variable wait for: the readers of a barrier's results and of views of them.
     behind: HashMap<Var, Vec<Var>>,
+    /// The token of the last effect, for which the next one waits.
+    effect: Option<Var>,
 }
 
 impl Lowering {
@@ -73,7 +76,13 @@ impl Lowering {
             return;
         }
         let operands: Vec<Value> = eqn.ins.iter().map(|&a| self.value(a)).collect();
-        let tokens = self.tokens(eqn);
+        let mut tokens = self.tokens(eqn);
+        let mut outs = eqn.outs.clone();
+        if eqn.op.has_effect() {
+            let token = self.buffer(&Aval::new(DType::U8, [0]));
+            tokens.extend(self.effect.replace(token));
+            outs.push(token);
+        }
         self.fusion.wait(at, tokens.clone());
         if let Some(value) = self.view(at, eqn, &operands) {
             self.values[eqn.outs[0]] = value;
@@ -84,10 +93,10 @@ impl Lowering {
             Form::Barrier => self.barrier(at, eqn, operands),
             Form::Elementwise => self.fusion.elementwise(&self.jaxpr, at, eqn, &operands),
             Form::Reduction(axes) => self.fusion.reduce(&self.jaxpr, at, eqn, &operands[0], axes),
-            Form::Strided => self.fusion.alone(at, &eqn.outs, operands),
+            Form::Strided => self.fusion.alone(at, &outs, operands),
             Form::Label | Form::View | Form::RowMajor => {
                 let operands: Vec<Value> = operands.into_iter().map(|x| self.row_major(at, x)).collect();
-                self.fusion.alone(at, &eqn.outs, operands);
+                self.fusion.alone(at, &outs, operands);
             }
         }
     }

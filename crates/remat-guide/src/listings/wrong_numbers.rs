@@ -1,6 +1,9 @@
-//! The first NaN and the index out of range, with their lines.
+//! The first NaN and the index out of range, with their lines, and prints.
 
-use remat::{Checks, DType, JitOptions, Result, Tensor, jit_with, scan, value_and_grad};
+use remat::{
+    Checks, DType, JitOptions, Policy, Result, Tensor, checkpoint, debug_print, grad, jit, jit_with, scan,
+    value_and_grad, vmap,
+};
 
 pub(crate) fn main() -> Result<()> {
     println!("== nans");
@@ -30,5 +33,25 @@ pub(crate) fn main() -> Result<()> {
         println!("{error}");
     }
     // ANCHOR_END: indices
+
+    println!("== prints");
+    // ANCHOR: prints
+    // Two layers with these scales, each a region: the backward pass computes all of it again.
+    let scales = Tensor::new([0.5f32, 2.0]);
+    let loss = |xs: &Tensor| -> Result<Tensor> {
+        let layer = checkpoint(Policy::Nothing, |(x, scale): &(Tensor, Tensor)| -> Result<Tensor> {
+            let next = (x * scale).tanh();
+            debug_print("{:.3} after scale {}", &(next.clone(), scale.clone()))?;
+            Ok(next)
+        });
+        let model = vmap(|x: &Tensor| -> Result<Tensor> {
+            Ok(scan(|x: &Tensor, scale: &Tensor| Ok((layer(&(x.clone(), scale.clone()))?, ())), x, &scales)?.0)
+        });
+        let sum = model(xs)?.sum(..);
+        debug_print("loss {}", &sum)?;
+        Ok(sum)
+    };
+    jit(grad(loss)).call(Tensor::new([0.1f32, 0.2, 0.3]))?;
+    // ANCHOR_END: prints
     Ok(())
 }

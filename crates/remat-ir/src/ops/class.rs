@@ -28,6 +28,9 @@ pub enum Class {
     Random,
     /// Exchanges elements between the shards of a named axis.
     Collective,
+    /// Acts outside of the program, and may have no results: prints. Such operations run once, in their order, although nothing reads
+    /// their results.
+    Effect,
     /// An operation with jaxprs in its parameters: its work is theirs.
     Call,
 }

@@ -12,6 +12,7 @@ mod control;
 mod conv;
 mod convert;
 mod dot;
+mod effect;
 mod elementwise;
 mod gather;
 mod geometry;
@@ -40,6 +41,7 @@ pub use control::{Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, Jit, Scan, 
 pub use conv::{Conv, ConvDims};
 pub use convert::{BitcastConvertType, ConvertElementType, ReducePrecision};
 pub use dot::DotGeneral;
+pub use effect::DebugPrint;
 pub use elementwise::{Binary, Clamp, Compare, IntegerPow, SelectN, Unary};
 pub use gather::{Gather, IndexMode, Scatter, ScatterKind};
 pub use linalg::{Cholesky, TriangularSolve};
@@ -105,7 +107,7 @@ macro_rules! with_prims {
             TriangularSolve, Cholesky,
             DotProductAttention, DotProductAttentionTangent, DotProductAttentionCotangent, CrossEntropyTangent,
             Threefry2x32,
-            Name, StopGradient, OptimizationBarrier, DevicePut, ShardingConstraint,
+            Name, StopGradient, OptimizationBarrier, DevicePut, ShardingConstraint, DebugPrint as Arc<DebugPrint>,
             AllReduce, AllGather, ReduceScatter, AllToAll, Ppermute, AxisIndex,
         }
     };

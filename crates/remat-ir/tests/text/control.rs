@@ -157,6 +157,19 @@ fn markers() {
     gives(&op("= optimization_barrier"), "a:i32[2] b:f32[]", "a:i32[2] b:f32[]");
     gives(&op("= device_put[memory=host]"), "a:f32[2]", "a:f32<host>[2]");
     gives(&op("= device_put[memory=device]"), "a:f32<host>[2]", "a:f32[2]");
+    gives(&op("= debug_print[template=\"{} {:?}\"]"), "a:f32[2] b:i32[]", "");
+    gives(
+        &op("= debug_print[axes=((0, 1), (1,), ()) batch=(2, 3) template=\"{}{}{}\"]"),
+        "a:f32[2,3] b:i32[3,4] c:bool[]",
+        "",
+    );
+    let batched = op("= debug_print[axes=((1,),) batch=(2, 3) template=\"{}\"]");
+    fails(&batched, "a:f32[2]", "debug_print: operand 0, f32[2], is not batched along [1] of [2, 3]");
+    let unsorted = op("= debug_print[axes=((1, 0),) batch=(2, 3) template=\"{}\"]");
+    fails(&unsorted, "a:f32[3,2]", "debug_print: operand 0, f32[3,2], is not batched along [1, 0] of [2, 3]");
+    let unknown = op("= debug_print[axes=((2,),) batch=(2, 3) template=\"{}\"]");
+    fails(&unknown, "a:f32[3]", "debug_print: operand 0, f32[3], is not batched along [2] of [2, 3]");
+    fails(&op("= debug_print[template=\"{}\"]"), "", "debug_print: the text \"{}\" has 1 placeholder and got 0 values");
     for marker in ["name[name=x]", "stop_gradient", "device_put[memory=host]"] {
         let op = op(&format!("= {marker}"));
         fails(&op, "a:f32[] b:f32[]", &format!("{}: takes 1 operands and got 2", op.name()));

@@ -6,6 +6,7 @@ pub(crate) mod bitcast;
 pub(crate) mod concatenate;
 pub(crate) mod conv;
 pub(crate) mod cumulative;
+pub(crate) mod debug_print;
 pub(crate) mod gather;
 pub(crate) mod iota;
 pub(crate) mod linalg;

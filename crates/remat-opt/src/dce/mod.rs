@@ -5,7 +5,8 @@
 //!     → { lambda ; a. -> c }      ×  which of (a, b) are used
 //! ```
 //!
-//! It reaches into bodies: an unused output of a loop, call, branch or region is no longer computed.
+//! It reaches into bodies: an unused output of a loop, call, branch or region is no longer computed. An operation with an effect stays, and
+//! so does what it reads.
 
 mod calls;
 
@@ -32,7 +33,7 @@ pub(crate) fn drop_unused(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     jaxpr.outs.iter().filter_map(|a| a.var()).for_each(|v| is_needed[v] = true);
     let mut kept = vec![true; jaxpr.eqns.len()];
     for (kept, eqn) in kept.iter_mut().zip(&jaxpr.eqns).rev().filter(|(_, eqn)| !is_label(eqn)) {
-        *kept = eqn.outs.iter().any(|&v| is_needed[v]);
+        *kept = eqn.outs.iter().any(|&v| is_needed[v]) || eqn.op.has_effect();
         if *kept {
             vars(eqn).for_each(|v| is_needed[v] = true);
         }
@@ -56,7 +57,7 @@ pub struct Dce {
     pub used_ins: Vec<bool>,
 }
 
-/// Keeps the equations that the outputs in `used` need. The inputs in `keep_ins` stay even if they are unused.
+/// Keeps the equations that the outputs in `used` need, and those with an effect. The inputs in `keep_ins` stay even if they are unused.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -83,7 +84,7 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     let mut kept: Vec<(usize, Option<Pruned>)> = Vec::new();
     for (i, eqn) in jaxpr.eqns.iter().enumerate().rev() {
         let used_outs: Vec<bool> = eqn.outs.iter().map(|&v| live[v]).collect();
-        if !used_outs.iter().any(|&u| u) {
+        if !used_outs.iter().any(|&u| u) && !eqn.op.has_effect() {
             continue;
         }
         let pruned = match &eqn.op {

@@ -1,6 +1,10 @@
 //! Samples of markers.
 
-use remat_ir::{DType, DevicePut, MemorySpace, Name, Op, OptimizationBarrier, StopGradient};
+use std::sync::Arc;
+
+use remat_ir::{
+    Builder, DType, DebugPrint, DevicePut, Jit, MemorySpace, Name, Op, OptimizationBarrier, Shape, StopGradient,
+};
 
 use super::{Sample, Samples, sample};
 
@@ -42,6 +46,31 @@ impl Samples for DevicePut {
             sample.inputs = sample.inputs.iter().map(|x| x.in_memory(MemorySpace::Host)).collect();
         }
         samples.append(&mut back);
+        samples
+    }
+}
+
+impl Samples for DebugPrint {
+    /// Programs that print and return their operands. They are of no examples, so that tests stay silent; what is printed is tested on its own.
+    fn samples() -> Vec<Sample> {
+        let program = |label: &str, sizes: &[&[usize]], dtype: DType| {
+            let inputs: Vec<_> = sizes.iter().map(|sizes| sample::any(dtype, sizes)).collect();
+            let axes = |x: &&[usize]| if x.starts_with(&[0]) { Shape::from_slice(&[0]) } else { Shape::new() };
+            let template = vec!["{:?}"; sizes.len()].join(" ");
+            let op = DebugPrint {
+                batch: Shape::from_slice(&[0]),
+                axes: sizes.iter().map(axes).collect(),
+                ..DebugPrint::new(template)
+            };
+            let mut b = Builder::new();
+            let ins = b.inputs(inputs.iter().map(|x| x.aval().clone()));
+            b.emit(op.into(), &ins).expect("the operation takes the operands");
+            let sample = Sample::new(label, Jit { name: "print".into(), jaxpr: Arc::new(b.finish(ins)) }, inputs);
+            if dtype.is_float() { sample.linear_in(&(0..sizes.len()).collect::<Vec<_>>()) } else { sample.not_smooth() }
+        };
+        let mut samples: Vec<Sample> = DType::ALL.map(|dtype| program("dtypes", &[&[0, 2], &[3]], dtype)).into();
+        samples.push(program("scalars", &[&[], &[0]], DType::F64));
+        samples.push(program("nothing", &[], DType::F64));
         samples
     }
 }

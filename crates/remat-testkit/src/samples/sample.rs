@@ -36,9 +36,10 @@ impl Sample {
         }
     }
 
-    /// The operation that the sample is of: that in the body, for a collective in a `shard_map`.
+    /// The operation that the sample is of: that in the body, for a collective in a `shard_map` and a print in a `jit`.
     pub fn subject(&self) -> &Op {
         match &self.op {
+            Op::Call(Call::Jit(op)) => op.jaxpr.eqns.first().map_or(&self.op, |eqn| &eqn.op),
             Op::Call(Call::ShardMap(op)) => op.jaxpr.eqns.first().map_or(&self.op, |eqn| &eqn.op),
             op => op,
         }

@@ -37,6 +37,13 @@ use crate::writer::Writer;
 
 /// Writes an operation with these operands, read by their newest names, and returns its results, which have these avals.
 pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
+    if let Prim::DebugPrint(op) = op
+        && !op.batch.contains(&0)
+    {
+        let message = "prints on the native engine only: a plugin of PJRT cannot call back into the program. \
+                       Print results of the function instead, or run it on the device `cpu`";
+        return Err(Error::new(ErrorKind::Unsupported, op.name(), message));
+    }
     if let Prim::OptimizationBarrier(_) = op {
         return optimization_barrier(w, ins);
     }
@@ -97,7 +104,9 @@ fn write(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Vec<
         }
         Prim::DotProductAttentionTangent(_) | Prim::CrossEntropyTangent(_) => return definition(w, op, ins),
         Prim::Threefry2x32(op) => return random::threefry2x32(w, op, ins),
-        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => return Ok(ins.clone()),
+        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DebugPrint(_) => {
+            return Ok(ins.clone());
+        }
         Prim::DevicePut(op) => marker::device_put(w, op, one()?),
         Prim::ShardingConstraint(op) => collective::sharding_constraint(w, op, one()?),
         Prim::AllReduce(_)

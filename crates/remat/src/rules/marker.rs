@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use remat_ir::{DevicePut, Name, OptimizationBarrier, Result, Sharding, ShardingConstraint, StopGradient};
+use remat_ir::{
+    DebugPrint, DevicePut, Name, OptimizationBarrier, Result, Shape, Sharding, ShardingConstraint, StopGradient,
+};
 
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear};
 
@@ -65,6 +67,31 @@ impl Rules for DevicePut {
 
     fn vmap<'w>(&self, _w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
         Ok(vec![ins[0].map(|x| x.apply(*self))])
+    }
+}
+
+impl Rules for DebugPrint {
+    /// Only the primals are printed.
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], _: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        Ok(Vec::new())
+    }
+
+    fn transpose<'w>(&self, _: &[Option<Expr<'w>>], _: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        Err(not_linear(self))
+    }
+
+    /// One line for each example, those of the outer batch apart.
+    fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        let mut op =
+            DebugPrint { batch: [size].into_iter().chain(self.batch.iter().copied()).collect(), ..self.clone() };
+        op.axes.resize(ins.len(), Shape::new());
+        let mut operands = Vec::with_capacity(ins.len());
+        for (x, axes) in ins.iter().zip(&mut op.axes) {
+            let inner = axes.iter().map(|axis| axis + 1);
+            *axes = x.axis.map(|_| 0).into_iter().chain(inner).collect();
+            operands.push(x.axis.map_or(x.atom, |axis| x.atom.move_axis(axis, 0)));
+        }
+        w.emit(op, &operands).map(|_| Vec::new())
     }
 }
 

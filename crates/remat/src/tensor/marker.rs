@@ -1,9 +1,9 @@
 //! Marks that a transformation or an engine reads.
 
-use remat_ir::{DevicePut, MemorySpace, Name, OptimizationBarrier, StopGradient};
+use remat_ir::{DebugPrint, DevicePut, MemorySpace, Name, OptimizationBarrier, StopGradient};
 
-use crate::Tensor;
-use crate::trace::{bind, bind1};
+use crate::trace::{Tree, apply, bind, bind1, leaves};
+use crate::{Result, Tensor};
 
 impl Tensor {
     /// The tensor with a name, by which policies can save, recompute or offload it, and which reports show.
@@ -72,4 +72,38 @@ impl Tensor {
 #[track_caller]
 pub fn optimization_barrier(tensors: &[&Tensor]) -> Vec<Tensor> {
     bind(OptimizationBarrier, tensors, tensors.len())
+}
+
+/// Prints tensors whenever the program around it runs, in the order of the program: a line with the text, in which each `{}` is the next
+/// tensor of `values`. `{:?}` also prints dtype and shape, `{:.3}` three digits after the point; `{{` and `}}` are braces. Large arrays are
+/// shortened, as NumPy does it. The lines go to the standard output, or to [`captured`](crate::captured).
+///
+/// It changes no bit and no decision of a policy. A loop prints in each iteration, a branch when it runs, and a [`vmap`](crate::vmap) a line
+/// for each example (both branches of a `cond` whose condition is batched). Derivatives print what the forward pass computes; what a
+/// [`checkpoint`](crate::checkpoint) computes again is not printed again. A value that is printed has to be in memory then, so it is not
+/// fused with its readers; the texts are not part of a plan of memory. Source: JAX's `debug.print` with `ordered=True`.
+///
+/// The native engine prints. A program for XLA is an error that says so, since a plugin of PJRT offers no way back into this process.
+///
+/// # Errors
+/// If the text is malformed or has another number of places than there are tensors, and if a tensor has failed: the trace around it fails,
+/// or else the error is returned.
+///
+/// ```
+/// use remat::{Tensor, captured, debug_print, jit};
+/// let f = jit(|x: &Tensor| {
+///     let sum = x.sum(..);
+///     debug_print("x {} has the sum {:.2}", &(x.clone(), sum.clone()))?;
+///     Ok(sum * x)
+/// });
+/// let (y, printed) = captured(|| f.call(Tensor::new([1.0f32, 2.5])));
+/// assert_eq!(printed, "x [1.  2.5] has the sum 3.50\n");
+/// assert_eq!(y?.to_vec::<f32>()?, [3.5, 8.75]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn debug_print(text: &str, values: &impl Tree) -> Result<()> {
+    let operands = leaves(values);
+    let operands: Vec<&Tensor> = operands.iter().map(|(_, tensor)| tensor).collect();
+    apply(DebugPrint::new(text), &operands).map(|_| ())
 }

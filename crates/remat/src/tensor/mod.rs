@@ -42,7 +42,7 @@ pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::{Starts, non_negative};
 pub use index::{AsIndex, Ellipsis, Index, IndexRange, Indices, NewAxis, span, step};
-pub use marker::optimization_barrier;
+pub use marker::{debug_print, optimization_barrier};
 pub use nested::Nested;
 pub use pool::PoolConfig;
 pub use solve::TriangularConfig;

@@ -258,6 +258,7 @@ fn held(op: &Prim) -> Held {
         Prim::DotProductAttentionCotangent(_) => Rows(&["attention.pullback"]),
         Prim::CrossEntropyTangent(_) => Rows(&["cross_entropy", "cross_entropy.tangent"]),
         Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => Not("it is the identity"),
+        Prim::DebugPrint(_) => Not("it has no results"),
         Prim::ShardingConstraint(_) => Not("it is the identity"),
         Prim::AllGather(_) | Prim::AllToAll(_) | Prim::Ppermute(_) => MOVES,
         Prim::AllReduce(_) | Prim::ReduceScatter(_) => Not("one device computes it as a reduction, which has rows"),

@@ -11,6 +11,7 @@ mod linalg;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod numpy;
+mod prints;
 mod random;
 mod reduce;
 mod shape;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Error, ErrorKind, Jaxpr, Result, While};
+use remat_ir::{Atom, Builder, Error, ErrorKind, Jaxpr, Op, Result, While};
 
 use super::super::Batch;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, StagedOut, program_of};
@@ -100,7 +100,8 @@ pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         if unknown || recomputes { StagedOut::Result(i) } else { StagedOut::Unused(i) }
     };
     let staged = StagedEqn {
-        op: op.clone().into(),
+        // The known loop has the effects.
+        op: Op::from(op.clone()).without_effects(),
         ins: (0..eqn.ins.len()).map(StagedIn::Operand).collect(),
         outs: carry.iter().enumerate().map(out).collect(),
     };

@@ -149,15 +149,15 @@ impl StagedEqn {
     pub(crate) fn of_outs(op: Op, ins: Vec<StagedIn>, staged_outs: &[bool]) -> Option<StagedEqn> {
         let all: Vec<StagedOut> = (0..staged_outs.len()).map(StagedOut::Result).collect();
         let outs = select(&all, staged_outs);
-        (!outs.is_empty()).then_some(StagedEqn { op, ins, outs })
+        (!outs.is_empty() || op.has_effect()).then_some(StagedEqn { op, ins, outs })
     }
 }
 
-/// A program of one equation, or of none if the operation has no results.
+/// A program of one equation, or of none if the operation has neither results nor effects.
 pub(crate) fn program_of(op: Op, in_avals: Vec<Aval>, out_avals: Vec<Aval>, loc: Loc) -> Jaxpr {
     let mut b = Builder::new();
     let ins = b.inputs(in_avals);
-    if out_avals.is_empty() {
+    if out_avals.is_empty() && !op.has_effect() {
         return b.finish(Vec::new());
     }
     let outs = b.push(op, &ins, out_avals, loc);

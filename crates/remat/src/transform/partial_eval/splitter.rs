@@ -97,6 +97,10 @@ impl<'a> Splitter<'a> {
             self.staged.push(eqn.clone());
             return Ok(());
         }
+        if eqn.op.has_effect() && eqn.outs.is_empty() {
+            self.known.push(eqn.clone());
+            return Ok(());
+        }
         let (decision, must) = self.decide(eqn);
         // A mark does not count where its operand is computed again or kept itself.
         let is_idle = is_mark(&eqn.op) && (decision == Decision::Recompute || self.is_kept_itself(eqn.ins[0]));
@@ -106,7 +110,8 @@ impl<'a> Splitter<'a> {
             Decision::Save => self.keep(eqn, must),
             Decision::Recompute => {
                 self.set_status(&eqn.outs, Known::Recomputed);
-                self.staged.push(eqn.clone());
+                // Effects have happened when a value is computed again.
+                self.staged.push(Eqn { op: eqn.op.without_effects(), ..eqn.clone() });
             }
             Decision::Offload(memory) => {
                 self.keep(eqn, false);

@@ -136,7 +136,7 @@ impl<'a> Body<'a> {
         body.outs.truncate(num_results);
         body.outs.extend(added);
         let mut outs = Vec::new();
-        if !body.outs.is_empty() {
+        if !body.outs.is_empty() || body.has_effect() {
             outs = push(&mut b, of(self.op, body, num_consts, num_carry), &ins);
         }
         outs.splice(num_results..num_results, hoisted);
@@ -212,7 +212,7 @@ fn hoist(b: &mut Builder, body: &Jaxpr, outs: Vec<Atom>, consts: &[Atom]) -> Res
         return Ok(Vec::new());
     }
     let all = vec![true; outs.len()];
-    let before = Jaxpr { outs, ..body.clone() };
+    let before = Jaxpr { outs, ..body.without_effects() };
     let mut keep = vec![false; body.ins.len()];
     keep[..consts.len()].fill(true);
     let before = dce_jaxpr(&before, &all, &keep)?.jaxpr;
