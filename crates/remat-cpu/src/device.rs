@@ -4,12 +4,11 @@
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 
 use oxc_index::IndexVec;
 use remat_ir::{
     Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, LiveRanges, MemoryReport, MemoryStats,
-    Moves, Profile, ProfiledStep, Rematerialization, Result, Value, expect_arguments,
+    Moves, Profile, Rematerialization, Result, Value, expect_arguments,
 };
 use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
@@ -18,6 +17,7 @@ use crate::arena::{self, Arena};
 use crate::compile::{Caller, Donated, Limit, compile, graph, listing, moves, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
+use crate::profile::profiled;
 use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
@@ -382,33 +382,6 @@ fn execute(
     // only where the program allows it: what `CompiledProgram::run` asks for.
     run(program, Run { ins, outs, arena, threads });
     Ok(results.raw)
-}
-
-/// Runs a program and takes the time of each step.
-///
-/// # Safety
-/// As [`CompiledProgram::run`].
-unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profile {
-    let mut steps = Vec::with_capacity(program.steps.len());
-    let begun = Instant::now();
-    let mut start = Duration::ZERO;
-    let ran = |number: usize| {
-        let end = begun.elapsed();
-        let source = &program.sources[number];
-        steps.push(ProfiledStep {
-            operation: source.name(),
-            aval: source.aval.clone(),
-            loc: source.loc,
-            start,
-            time: end - start,
-            modelled: source.modelled(),
-            live: program.timeline[number],
-        });
-        start = begun.elapsed();
-    };
-    // SAFETY: promised by the caller.
-    unsafe { program.run_watched(run, ran) };
-    Profile { steps, total: start }
 }
 
 /// Whether an argument has the host's memory and no other reference.

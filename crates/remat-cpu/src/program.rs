@@ -14,6 +14,7 @@ use remat_kernels::{Kernel, Source, Target, Threads};
 use remat_plan::aligned;
 
 use crate::ids::{ArgId, ConstId, OutId, ResultId};
+use crate::profile;
 
 /// A program whose steps have kernels, a schedule and memory.
 pub(crate) struct CompiledProgram {
@@ -166,7 +167,7 @@ impl CompiledProgram {
         ins * size_of::<Source<'_>>() + outs * size_of::<Target<'_>>()
     }
 
-    /// Runs all steps.
+    /// Runs all steps. Within a run that is profiled, their times are added to its profile.
     ///
     /// # Safety
     /// `ins` and `outs` point to the elements of arguments and outputs with the program's avals, `arena` to [`CompiledProgram::arena`]
@@ -174,7 +175,7 @@ impl CompiledProgram {
     /// output may be an argument only where [`CompiledProgram::donated`] says so.
     pub(crate) unsafe fn run(&self, run: Run<'_>) {
         // SAFETY: promised by the caller.
-        unsafe { self.run_watched(run, |_| {}) }
+        unsafe { if profile::is_profiling() { profile::run_body(self, run) } else { self.run_watched(run, |_| {}) } }
     }
 
     /// As [`CompiledProgram::run`], and calls `ran` with the number of each step that has run. Those with neither results nor effects do not run.

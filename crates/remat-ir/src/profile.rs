@@ -14,13 +14,15 @@ pub struct ProfiledStep {
     pub aval: Aval,
     /// Where the user wrote the operation, and what it is for.
     pub loc: Loc,
+    /// How often it ran: more than once in a loop, whose iterations are added up.
+    pub runs: usize,
     /// From the start of the run to the start of the step.
     pub start: Duration,
-    /// How long it ran.
+    /// How long it ran, in all. For a loop, what its body does not take.
     pub time: Duration,
     /// How long it would run by the cost model: on a machine that computes and reads memory at its full rates.
     pub modelled: Duration,
-    /// The bytes of temporaries and scratch memory that are live while it runs.
+    /// The bytes of temporaries and scratch memory that are live while it runs, with those around its loop.
     pub live: usize,
 }
 
@@ -41,7 +43,7 @@ pub struct Profile {
 pub struct ProfiledGroup {
     /// What they have in common.
     pub name: String,
-    /// How many steps there are.
+    /// How many steps ran, those of loops in each iteration.
     pub steps: usize,
     /// How long they ran together.
     pub time: Duration,
@@ -62,6 +64,7 @@ impl Profile {
     ///     operation,
     ///     aval: Aval::new(DType::F32, [4]),
     ///     loc: Loc::default(),
+    ///     runs: 1,
     ///     start: Duration::ZERO,
     ///     time: Duration::from_micros(micros),
     ///     modelled: Duration::from_micros(1),
@@ -82,7 +85,7 @@ impl Profile {
                 groups.push(ProfiledGroup { name, steps: 0, time: Duration::ZERO, modelled: Duration::ZERO });
             }
             let group = &mut groups[number];
-            group.steps += 1;
+            group.steps += step.runs;
             group.time += step.time;
             group.modelled += step.modelled;
         }
@@ -125,7 +128,7 @@ impl fmt::Display for Profile {
         let roles: Vec<String> =
             roles.iter().map(|role| format!("{} {:.0} %", role.name, self.share(role.time))).collect();
         let most = self.steps.iter().map(|step| step.live).max().unwrap_or(0);
-        let (time, steps) = (millis(self.total), self.steps.len());
+        let (time, steps) = (millis(self.total), self.steps.iter().map(|step| step.runs).sum::<usize>());
         write!(f, "{time} in {steps} steps: {}; temporaries {}", roles.join(", "), readable_bytes(most))?;
         for (title, groups) in [("operation", self.by_operation()), ("line", self.by_line())] {
             write!(f, "\n{:>7} {:>11} {:>6} {:>9}  {title}", "share", "time", "steps", "of model")?;
@@ -158,6 +161,7 @@ mod tests {
             operation,
             aval: Aval::new(DType::F32, [4]),
             loc: Loc { role, ..Loc::default() },
+            runs: 1,
             start: Duration::ZERO,
             time: Duration::from_micros(micros),
             modelled: Duration::from_micros(100),

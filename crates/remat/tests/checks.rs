@@ -5,8 +5,9 @@ use std::process::Command;
 
 use remat::ir::Loc;
 use remat::{
-    Checks, DType, Device, Error, ErrorKind, JitOptions, Padding, Policy, PoolConfig, Tensor, checkpoint, cond,
-    custom_vjp, fori_loop, grad, jit_with, named_scope, nn, scan, value_and_grad, vmap, while_loop,
+    Checks, DType, Device, Error, ErrorKind, JitOptions, Padding, Policy, PoolConfig, Result, ScanOptions, Tensor,
+    checkpoint, cond, custom_jvp, custom_remat, custom_vjp, fori_loop, grad, jit, jit_with, named_scope, nn, scan,
+    scan_with, switch, value_and_grad, vmap, while_loop,
 };
 
 fn options(checks: Checks) -> JitOptions {
@@ -139,6 +140,158 @@ fn nan_of_a_loop_has_the_iteration() {
     };
     let error = error_of(Checks::NANS, f, Tensor::from(3.0f32));
     assert!(error.message().ends_with(", in iteration 1 of 3, in iteration 1 of 2"), "{error}");
+}
+
+thread_local! {
+    /// The line on which `nan!` stood last.
+    static LINE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// The logarithm of a tensor, which is NaN below zero, on a line that is remembered.
+macro_rules! nan {
+    ($x:expr) => {{
+        LINE.set(line!());
+        $x.log()
+    }};
+}
+
+/// NaN of one logarithm in each of twenty places of a program is found at its line, and what the error says of the place.
+#[test]
+fn nan_is_found_in_each_of_twenty_places() {
+    type Function = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+    let one = || Tensor::from(1.0f32);
+    let numbers = || Tensor::arange(0..12).to_dtype(DType::F32);
+    fn gradient(f: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Function {
+        Box::new(move |x| grad(&f)(x))
+    }
+    fn plain(f: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Function {
+        Box::new(f)
+    }
+    // x is -1; each place, and the end of the message.
+    let places: Vec<(&str, Function, &str)> = vec![
+        ("a function", plain(|x| Ok(nan!(x))), ""),
+        ("a scope", plain(|x| Ok(named_scope("head", || nan!(x)))), ""),
+        ("a jit in a jit", plain(|x| jit(|x: &Tensor| nan!(x)).call(x.clone())), ""),
+        ("a batch", plain(move |x| vmap(|y: &Tensor| nan!(y))(&(x * numbers()))), ""),
+        ("a region", plain(|x| Ok(checkpoint(Policy::Nothing, |x: &Tensor| nan!(x))(x))), ""),
+        ("the forward pass", gradient(|x| Ok(nan!(x).sin())), ""),
+        (
+            "the forward pass of nested regions",
+            gradient(|x| {
+                let inner = checkpoint(Policy::Nothing, |x: &Tensor| nan!(x));
+                Ok(checkpoint(Policy::Dots, |x: &Tensor| inner(x).sin())(x).sin())
+            }),
+            "",
+        ),
+        (
+            "an iteration of a scan",
+            plain(move |x| Ok(scan(|c: &Tensor, y: &Tensor| (c + nan!((6.5 - y)), ()), x, &numbers())?.0)),
+            "in iteration 7 of 12",
+        ),
+        (
+            "an iteration of a reversed scan",
+            plain(move |x| {
+                let reversed = ScanOptions { reverse: true, ..ScanOptions::default() };
+                Ok(scan_with(&reversed, |c: &Tensor, y: &Tensor| (c + nan!((y - 3.5)), ()), x, &numbers())?.0)
+            }),
+            "in iteration 8 of 12",
+        ),
+        (
+            "an iteration of a loop in a loop",
+            plain(|x| {
+                let inner = |i: &Tensor, x: &Tensor| {
+                    let body = |j: &Tensor, x: &Tensor| x + nan!((4.5 - (i * 3 + j).to_dtype(DType::F32)));
+                    fori_loop(0, 3, body, x)
+                };
+                fori_loop(0, 4, inner, x)
+            }),
+            "in iteration 1 of 4, in iteration 2 of 3",
+        ),
+        (
+            "the body of a while loop",
+            plain(|x| while_loop(|x: &Tensor| x.lt(5.0), |x: &Tensor| x + 1.0 + nan!((2.5 - x)) * 0.0, x)),
+            "in iteration 4",
+        ),
+        (
+            "the condition of a while loop",
+            plain(|x| while_loop(|x: &Tensor| nan!((2.5 - x)).lt(9.0), |x: &Tensor| x + 1.0, x)),
+            "in iteration 4",
+        ),
+        ("a branch", plain(|x| cond(&x.lt(0.0), |x: &Tensor| nan!(x), |x: &Tensor| x.sin(), x)), ""),
+        (
+            "a branch of several, in a loop",
+            plain(|x| {
+                let body = |i: &Tensor, x: &Tensor| {
+                    let branches: [&dyn Fn(&Tensor) -> Tensor; 3] = [&|x| x.sin(), &|x| x.cos() - 2.0, &|x| nan!(x)];
+                    switch(i, &branches, x)
+                };
+                fori_loop(0, 3, body, x)
+            }),
+            "in iteration 2 of 3",
+        ),
+        (
+            "a function with a jvp",
+            plain(|x| Ok(custom_jvp(|x: &Tensor| nan!(x), |x: &Tensor, t: &Tensor| (x.log(), t / x))(x))),
+            "",
+        ),
+        (
+            "the jvp of a function",
+            gradient(|x| Ok(custom_jvp(|x: &Tensor| x.sin(), |x: &Tensor, t: &Tensor| (x.sin(), nan!(x) * t))(x))),
+            "",
+        ),
+        (
+            "the forward rule of a function",
+            gradient(|x| {
+                let forward = |x: &Tensor| (x.sin(), nan!(x));
+                Ok(custom_vjp(|x: &Tensor| x.sin(), forward, |r: &Tensor, ct: &Tensor| ct * r)(x))
+            }),
+            "",
+        ),
+        (
+            "the backward rule of a function, in a loop",
+            gradient(move |x| {
+                let backward = |x: &Tensor, ct: &Tensor| ct * nan!((x + 4.5));
+                let f = custom_vjp(|x: &Tensor| x - 1.0, |x: &Tensor| (x - 1.0, x.clone()), backward);
+                Ok(scan(|x: &Tensor, _: &Tensor| (f(x), ()), x, &numbers())?.0)
+            }),
+            "in iteration 0 of 12, in the derivative",
+        ),
+        (
+            "what a function computes again",
+            gradient(|x| {
+                let forward = |x: &Tensor, _: Option<&Policy>| (x.sin(), x.clone());
+                let again = |_: &Tensor, x: &Tensor| nan!(x);
+                Ok(custom_remat(forward, again, |_: &Tensor, r: &Tensor, ct: &Tensor| ct * r)(x))
+            }),
+            "in the backward pass",
+        ),
+        (
+            "the derivative of a derivative",
+            gradient(|x| {
+                let f = custom_vjp(
+                    |x: &Tensor| x.square(),
+                    |x: &Tensor| (x.square(), x.clone()),
+                    |x: &Tensor, ct: &Tensor| ct * x * 2.0,
+                );
+                let inner = grad(move |x: &Tensor| f(x))(x)?;
+                Ok(inner + nan!(x))
+            }),
+            "",
+        ),
+    ];
+    assert_eq!(places.len(), 20);
+    let x = one() * -1.0;
+    for (place, f, told) in places {
+        let call = |checks| jit_with(&options(checks), |x: &Tensor| f(x)).call(x.clone());
+        // Without checks nobody is told, and the program runs.
+        call(Checks::NONE).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let error = call(Checks::NANS).expect_err(place);
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Value, "log"), "{place}: {error}");
+        assert_at(&error, LINE.get());
+        assert!(error.message().ends_with(told), "{place}: {error}");
+        let is_derivative = error.message().contains("derivative");
+        assert_eq!(is_derivative, told.contains("derivative"), "{place}: {error}");
+    }
 }
 
 #[test]

@@ -26,6 +26,9 @@ struct Inside {
     iterations: Vec<Iteration>,
     /// Whether the region or the loop around it is one of a derivative.
     is_derivative: bool,
+    /// Whether a region of the backward pass is around it, which computes again what the forward pass has computed. Only that of a function with
+    /// custom rematerialization can be the first to be wrong.
+    is_recomputed: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -54,6 +57,8 @@ impl Inside {
         }
         if loc.role == Role::Derivative {
             text += ", in the derivative";
+        } else if self.is_recomputed {
+            text += ", in the backward pass";
         }
         text
     }
@@ -154,7 +159,9 @@ impl Checked {
             Op::Call(Call::CustomJvp(op)) => self.program(&op.call, ins, &inside()),
             Op::Call(Call::CustomVjp(op)) => self.program(&op.call, ins, &inside()),
             // What a region computes again is what it has computed before, and is not of the derivative.
-            Op::Call(Call::Checkpoint(op)) if op.differentiated => self.program(&op.jaxpr, ins, around),
+            Op::Call(Call::Checkpoint(op)) if op.differentiated => {
+                self.program(&op.jaxpr, ins, &Inside { is_recomputed: true, ..around.clone() })
+            }
             Op::Call(Call::Checkpoint(op)) => self.program(&op.jaxpr, ins, &inside()),
             Op::Call(Call::Scan(op)) => self.scan(op, ins, &inside()),
             Op::Call(Call::While(op)) => self.while_loop(op, ins, &inside()),

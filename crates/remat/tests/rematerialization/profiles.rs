@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use remat::ir::Role;
-use remat::report::{Profile, ProfiledGroup};
+use remat::report::{Profile, ProfiledGroup, ProfiledStep};
 use remat::{
-    DType, Device, ErrorKind, JitOptions, Policy, Tensor, checkpoint, grad, jit, jit_with, named_scope, value_and_grad,
+    DType, Device, ErrorKind, JitOptions, Policy, ScanOptions, Tensor, checkpoint, cond, fori_loop, grad, jit,
+    jit_with, named_scope, scan_with, value_and_grad,
 };
 
 fn sum(groups: &[ProfiledGroup]) -> Duration {
@@ -54,7 +55,7 @@ fn what_a_policy_computes_again_has_its_own_role() {
     let products = |policy| {
         let (_, profile) = jit(value_and_grad(loss(&w, policy))).profile(Tensor::ones([512, 64], DType::F32)).unwrap();
         let of = |role| {
-            let is_product = |step: &&remat::report::ProfiledStep| step.operation == "dot_general";
+            let is_product = |step: &&ProfiledStep| step.operation == "dot_general";
             profile.steps.iter().filter(is_product).filter(|step| step.loc.role == role).count()
         };
         [Role::Written, Role::Recomputed, Role::Derivative].map(of)
@@ -62,6 +63,46 @@ fn what_a_policy_computes_again_has_its_own_role() {
     assert_eq!(products(Policy::Everything)[1], 0);
     let [written, recomputed, derivative] = products(Policy::Nothing);
     assert!(written >= 1 && recomputed == 1 && derivative >= 1, "{written} {recomputed} {derivative}");
+}
+
+/// The steps of a loop are those of its body, added up over the iterations, with their lines and roles; the loop has the rest. All times are
+/// the time of the run.
+#[test]
+fn loops_are_seen_into() {
+    let w = Tensor::eye(64, DType::F32);
+    let scanned = |x: &Tensor| {
+        let layer = checkpoint(Policy::Nothing, |x: &Tensor| named_scope("layer", || x.matmul(&w).tanh()));
+        let eight = ScanOptions { length: Some(8), ..ScanOptions::default() };
+        Ok(scan_with(&eight, |x: &Tensor, (): &()| (layer(x), ()), x, &())?.0.sum(..))
+    };
+    let x = Tensor::ones([256, 64], DType::F32);
+    let step = jit(grad(scanned));
+    let (gradient, profile) = step.profile(x.clone()).unwrap();
+    assert_eq!(gradient.to_vec::<f32>().unwrap(), step.call(x.clone()).unwrap().to_vec::<f32>().unwrap());
+    let products = |role| {
+        let is_product = |step: &&ProfiledStep| step.operation == "dot_general" && step.loc.role == role;
+        profile.steps.iter().filter(is_product).map(|step| step.runs).sum::<usize>()
+    };
+    assert_eq!([Role::Written, Role::Recomputed, Role::Derivative].map(products), [8, 8, 8], "{profile}");
+    assert!(profile.by_scope().iter().any(|group| group.name.contains("layer")), "{profile}");
+    let report = step.memory_report(&x).unwrap();
+    let most = profile.steps.iter().map(|step| step.live).max().unwrap();
+    assert!(most <= report.stats.temporaries && most > 0, "{most} and {}", report.stats.temporaries);
+
+    let nested = jit(|x: &Tensor| {
+        let inner = |_: &Tensor, x: &Tensor| fori_loop(0, 3, |_: &Tensor, x: &Tensor| x.matmul(&w).sin(), x);
+        let x = fori_loop(0, 2, inner, x)?;
+        cond(&x.sum(..).gt(-1e9), |x: &Tensor| x.matmul(&w), |x: &Tensor| x.clone(), &x)
+    });
+    let (_, profile) = nested.profile(x).unwrap();
+    let products: Vec<usize> =
+        profile.steps.iter().filter(|step| step.operation == "dot_general").map(|step| step.runs).collect();
+    assert_eq!(products, [6, 1], "{profile}");
+    for pair in profile.steps.windows(2) {
+        assert!(pair[0].start + pair[0].time <= pair[1].start, "{profile:?}");
+    }
+    let all: Duration = profile.steps.iter().map(|step| step.time).sum();
+    assert!(all <= profile.total && all > profile.total / 2, "{all:?} of {:?}", profile.total);
 }
 
 /// The same for what a plan computes again to stay within a limit.
