@@ -52,12 +52,6 @@ pub(crate) fn main() -> Result<()> {
     }
     // ANCHOR_END: apply
 
-    println!("== wrong");
-    // ANCHOR: wrong
-    let error = net.apply(&category, &numbers.index((.., ..3)), None).shape().expect_err("a number is missing");
-    println!("{error}");
-    // ANCHOR_END: wrong
-
     println!("== losses");
     // ANCHOR: losses
     let logits = random::normal(random::key(2), [64, 1000], DType::F32);

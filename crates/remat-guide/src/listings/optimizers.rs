@@ -10,9 +10,7 @@ use remat::optim::{
 use remat::{DType, Result, Tensor, eval_shape, grad, jit, random, tree, value_and_grad};
 use remat_io::{load, save};
 
-// ANCHOR: state
 type State = <Accumulate<AdamW> as Optimizer>::State<Mlp>;
-// ANCHOR_END: state
 
 /// The bytes of an optimizer's state for a linear map from 1,024 features to 1,024. `eval_shape` makes no tensor.
 fn state_bytes(optimizer: &impl Optimizer) -> Result<usize> {
@@ -107,7 +105,6 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     println!("{} and {} elements of state", state.chosen.mu.up.weight.size()?, state.chosen.mu.down.weight.size()?);
     // ANCHOR_END: parts
 
-    println!("== ema");
     // ANCHOR: ema
     let ema = Ema { decay: 0.9, ..Ema::default() };
     let mut averaged = ema.init(&model);
@@ -119,6 +116,5 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     let between =
         (&model.down.bias.clone().expect("a bias") * 0.09 + next.down.bias.clone().expect("a bias") * 0.1) / 0.19;
     assert!(smooth.down.bias.expect("a bias").allclose(&between, 1e-4, 1e-6)?);
-    println!("an average of {} models", averaged.step);
     Ok(())
 }

@@ -28,7 +28,7 @@ pub(crate) fn main() -> Result<()> {
     let f = |line: &Line| loss(line, &x, &y);
 
     let (value, gradient) = value_and_grad(f)(&line)?;
-    println!("loss {value}, gradient {} and {}", gradient.w, gradient.b);
+    println!("loss {:.4}, gradient {} and {}", value.item::<f64>()?, gradient.w, gradient.b);
     // ANCHOR_END: grad
 
     println!("== aux");
@@ -93,7 +93,8 @@ pub(crate) fn main() -> Result<()> {
         scan(step, &line, &Tensor::arange(0..10))
     };
     let (trained, losses) = train(&Tensor::from(0.3f64))?;
-    println!("loss {} to {}, then {}", losses.index(0), losses.index(-1), f(&trained));
+    let [first, last, after] = [losses.index(0), losses.index(-1), f(&trained)].map(|loss| loss.item::<f64>());
+    println!("loss {:.4} to {:.4}, then {:.4}", first?, last?, after?);
     // ANCHOR_END: scan
 
     println!("== compose");
