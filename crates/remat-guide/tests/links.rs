@@ -1,4 +1,5 @@
-//! Links of the guide, of `docs` and of the pages of crates lead to files and headings, and the summary of the guide has all of its pages.
+//! Links of the guide, of `docs` and of the pages of crates lead to files and headings, the summary of the guide has all of its pages, and its
+//! tables have all environment variables, layers, losses and optimizers.
 
 use std::collections::HashSet;
 use std::fs;
@@ -104,5 +105,41 @@ fn the_guide_has_every_environment_variable() {
     assert!(found.contains("THREADS") && found.len() > 10, "{found:?}");
     for name in found.iter().filter(is_public) {
         assert!(page.contains(&format!("`REMAT_{name}`")), "guide/src/environment.md lacks REMAT_{name}");
+    }
+}
+
+/// The names that a module re-exports from its private modules: those after `pub use`.
+fn exports(source: &str) -> Vec<&str> {
+    let uses = source.split("\npub use ").skip(1).filter_map(|rest| Some(rest.split_once("::")?.1.split_once(';')?.0));
+    uses.flat_map(|names| names.trim_matches(['{', '}']).split(',').map(str::trim)).filter(|n| !n.is_empty()).collect()
+}
+
+#[test]
+fn tables_have_every_layer_loss_and_optimizer() {
+    /// States of optimizers, which `Optimizer::init` makes and nobody names by hand, and the trait itself.
+    const STATES: &[&str] = &[
+        "Accumulated",
+        "Averaged",
+        "Factored",
+        "Moments",
+        "Moments8bit",
+        "Momentum",
+        "MuonMoments",
+        "Optimizer",
+        "Parts",
+        "Velocity",
+    ];
+    for (module, page) in [("nn", "models.md"), ("optim", "optimizers.md")] {
+        let source = fs::read_to_string(root().join(format!("crates/remat/src/{module}/mod.rs"))).unwrap();
+        let text = fs::read_to_string(root().join("guide/src").join(page)).unwrap();
+        // What is in listings and their output is not explained.
+        let code = prose(&text).flat_map(|line| line.split('`').skip(1).step_by(2));
+        let words: HashSet<&str> =
+            code.flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != '_')).collect();
+        let names = exports(&source);
+        assert!(names.len() > 15, "{names:?}");
+        for name in names.iter().filter(|name| !STATES.contains(name)) {
+            assert!(words.contains(name), "guide/src/{page} lacks `{name}` of `{module}`");
+        }
     }
 }

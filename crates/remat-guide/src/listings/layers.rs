@@ -1,9 +1,6 @@
 //! Many layers of one kind.
 
-use remat::nn::{
-    Block, Gpt2, Gpt2Config, Initializer, Linear, Stack, cross_entropy, kl_divergence, mean_squared_error,
-    next_token_loss, smoothed_cross_entropy,
-};
+use remat::nn::{Block, Gpt2, Gpt2Config, Stack, next_token_loss};
 use remat::report::saved_residuals;
 use remat::{DType, Layers, Policy, Result, Tensor, checkpoint_layers, grad, make_jaxpr, random};
 
@@ -66,31 +63,5 @@ pub(crate) fn main() -> Result<()> {
         println!("{:<33} {:>7}", layers.to_string(), saved_residuals(&frugal, &model)?.intermediate_bytes());
     }
     // ANCHOR_END: select
-
-    println!("== losses");
-    // ANCHOR: losses
-    let logits = random::normal(random::key(2), [64, 1000], DType::F32);
-    let (classes, targets) = (Tensor::arange(0..64), logits.softmax(-1));
-    let losses: [(&str, &dyn Fn(&Tensor) -> Tensor); 4] = [
-        ("cross_entropy", &|x| cross_entropy(x, &classes)),
-        ("smoothed_cross_entropy", &|x| smoothed_cross_entropy(x, &classes, 0.1)),
-        ("kl_divergence", &|x| kl_divergence(&x.log_softmax(-1), &targets)),
-        ("mean_squared_error", &|x| mean_squared_error(x, &targets)),
-    ];
-    for (name, loss) in losses {
-        println!("{name:<22} {:>7} bytes", saved_residuals(loss, &logits)?.intermediate_bytes());
-    }
-    // ANCHOR_END: losses
-
-    println!("== initializers");
-    // ANCHOR: initializers
-    let hidden = Linear {
-        weight: Initializer::HeNormal.linear(random::key(3), 256, 256, DType::F32),
-        ..Linear::init(random::key(4), 256, 256, DType::F32)
-    };
-    let orthogonal = Initializer::Orthogonal.linear(random::key(5), 256, 256, DType::F32);
-    println!("standard deviation {:.4}", hidden.weight.std(..).item::<f32>()?);
-    assert!(orthogonal.matmul(&orthogonal.t()).allclose(&Tensor::eye(256, DType::F32), 0.0, 1e-5)?);
-    // ANCHOR_END: initializers
     Ok(())
 }
