@@ -117,9 +117,9 @@ impl Operation for DebugPrint {
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "debug_print").then(|| {
-            let mut op = DebugPrint::new(params.word("template")?);
+            let mut op = DebugPrint::new(params.read::<Arc<str>>("template")?);
             if params.has("batch") {
-                op.batch = params.sizes("batch")?;
+                op.batch = params.read("batch")?;
                 let Param::Tuple(axes) = params.take("axes")? else {
                     return Err(params.error("axes", "is not a tuple"));
                 };

@@ -20,6 +20,7 @@ mod kinds;
 mod linalg;
 mod loss;
 mod marker;
+mod op;
 mod params;
 mod random;
 mod reduce;
@@ -28,6 +29,7 @@ mod shape;
 mod shard;
 mod slice;
 mod sort;
+mod values;
 mod window;
 
 pub use attention::{
