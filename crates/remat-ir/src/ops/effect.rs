@@ -107,6 +107,7 @@ impl Operation for DebugPrint {
         Ok(Vec::new())
     }
 
+    // Not a row of `op!`: `axes` and `batch` print together or not at all.
     fn params(&self) -> Params {
         let template = [("template", Param::Word(self.template.clone()))];
         let axes = Param::Tuple(self.axes.iter().map(|axes| Param::ints(axes.iter().copied())).collect());

@@ -28,24 +28,22 @@ pub enum Keep {
     Everyone,
 }
 
+impl Keep {
+    const WORDS: [(&str, Keep); 2] = [("planner", Keep::Planner), ("everyone", Keep::Everyone)];
+}
+
 impl ParamValue for Keep {
     fn to_param(&self) -> Option<Param> {
-        match self {
-            Keep::Choice => None,
-            Keep::Planner => Some(Param::word("planner")),
-            Keep::Everyone => Some(Param::word("everyone")),
-        }
+        let (word, _) = Keep::WORDS.into_iter().find(|(_, keep)| keep == self)?;
+        Some(Param::word(word))
     }
 
     fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
         if !params.has(name) {
             return Ok(Keep::Choice);
         }
-        params.choice(name, "is neither planner nor everyone", |word| match word {
-            "planner" => Some(Keep::Planner),
-            "everyone" => Some(Keep::Everyone),
-            _ => None,
-        })
+        let keep = |word: &str| Keep::WORDS.into_iter().find(|(known, _)| *known == word).map(|(_, keep)| keep);
+        params.choice(name, "is neither planner nor everyone", keep)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::control::expect_avals;
 use super::op::op;
-use super::values::{ParamGroup, ParamValue};
+use super::values::{ParamGroup, ParamValue, named};
 use super::{Operation, Param, ParamMap, Params, expect_operands};
 use crate::{Aval, Cut, Error, ErrorKind, Jaxpr, Mesh, PartitionSpec, Result, Sharding};
 
@@ -127,7 +127,7 @@ impl ParamValue for Vec<PartitionSpec> {
 
 impl ParamGroup for Arc<Sharding> {
     fn to_params(&self) -> Params {
-        self.mesh.to_param().map(|mesh| ("mesh", mesh)).into_iter().chain([("spec", of_spec(&self.spec))]).collect()
+        named("mesh", &self.mesh).chain([("spec", of_spec(&self.spec))]).collect()
     }
 
     fn take(params: &ParamMap<'_>) -> Result<Self> {

@@ -57,6 +57,7 @@ impl Operation for ReduceWindow {
     }
 }
 
+// Not a row of `op!`: the name is not that of the kind, and a parameter prints between those of the window.
 impl Operation for ArgReduceWindow {
     fn name(&self) -> &'static str {
         window_name(self.kind)

@@ -212,6 +212,7 @@ impl ParamGroup for DotProductAttention {
     op! { group { bias, causal, mask, scale } }
 }
 
+// Not a row of `op!`: its parameters are those of its derivatives too.
 impl Operation for DotProductAttention {
     fn name(&self) -> &'static str {
         "dot_product_attention"
@@ -257,6 +258,7 @@ impl Operation for DotProductAttentionTangent {
     }
 }
 
+// Not a row of `op!`: parameters print between those of the attention.
 impl Operation for DotProductAttentionCotangent {
     fn name(&self) -> &'static str {
         "dot_product_attention_cotangent"
