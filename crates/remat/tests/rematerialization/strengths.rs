@@ -209,6 +209,27 @@ fn an_engine_with_a_limit_does_not_compute_them_again() -> Result<()> {
 }
 
 #[test]
+fn the_error_of_a_limit_tells_what_scanned_layers_must_keep() -> Result<()> {
+    let layers = Tensor::eye(64, DType::F32).broadcast_to([6, 64, 64]);
+    let error = |policy: Policy| -> Result<Error> {
+        let layer = |x: &Tensor, w: &Tensor| (x.matmul(w).named("hidden").tanh().matmul(w).named("out").tanh(), ());
+        let loss = |x: &Tensor| {
+            let f = checkpoint(policy.clone(), |x: &Tensor| Ok::<_, Error>(scan(layer, x, &layers)?.0.sum(..)));
+            f(x)
+        };
+        let free = plan(grad(loss), Tensor::ones([256, 64], DType::F32))?;
+        Ok(free.for_bytes(free.peak() / 4).unwrap_err())
+    };
+    let of_both = error(must(&["hidden", "out"]))?;
+    // What both names of six layers take.
+    assert!(of_both.message().contains("values that must be kept take 768 KiB"), "{of_both}");
+    assert_eq!(of_both.message().matches("(must be kept)").count(), 2, "{of_both}");
+    let of_none = error(prefer(&["hidden", "out"]))?;
+    assert!(!of_none.message().contains("must be kept"), "{of_none}");
+    Ok(())
+}
+
+#[test]
 fn decisions_say_why() -> Result<()> {
     let (x, w) = (data(DType::F64, &[4, 6], 1), data(DType::F64, &[6, 6], 2));
     let lines = |policy: Policy| -> Result<Vec<String>> {
