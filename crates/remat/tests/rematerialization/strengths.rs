@@ -201,7 +201,7 @@ fn an_engine_with_a_limit_does_not_compute_them_again() -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::Memory);
     let told = [
         "values that must be kept take ",
-        "`Policy::prefer` would let a plan compute again",
+        "a plan may compute again what a policy saves by `Policy::prefer`, but nothing that a `custom_remat` passes",
         "'hidden' (must be kept)",
     ];
     assert!(told.iter().all(|told| error.message().contains(told)), "{error}");
