@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::atomic::write_file;
 use crate::failure::cannot;
+use crate::open::open;
 use events::Events;
 
 /// The operation that errors name.
@@ -120,7 +121,7 @@ fn kept_lines(path: &Path, step: u64) -> io::Result<String> {
         step: u64,
     }
     let mut kept = String::new();
-    match File::open(path) {
+    match open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(file) => {
@@ -189,6 +190,15 @@ mod tests {
         let error = Metrics::open(folder.path(), 0).err().unwrap();
         assert_eq!(error.kind(), remat::ErrorKind::Io);
         assert!(error.to_string().starts_with("metrics: ") && error.to_string().contains("metrics.jsonl`"), "{error}");
+        #[cfg(unix)]
+        {
+            // A pipe that nobody writes would be waited for.
+            let folder = tempfile::tempdir().unwrap();
+            let pipe = folder.path().join(Metrics::FILE);
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let error = Metrics::open(folder.path(), 0).err().unwrap().to_string();
+            assert!(error.starts_with("metrics: cannot read") && error.ends_with("it is not a file"), "{error}");
+        }
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Metrics::open(&file, 0).err().unwrap().to_string();
