@@ -18,6 +18,9 @@ use events::Events;
 /// The operation that errors name.
 const METRICS: &str = "metrics";
 
+/// The name of the step in its line.
+const STEP: &str = "step";
+
 /// Writes what is measured at the steps of a training run: loss, learning rate, norm of the gradient, tokens per second, whatever there is.
 ///
 /// A folder gets `metrics.jsonl`, with an object for each step (`{"step":1,"loss":2.5}`; a number that is not finite is `null`), and a file of
@@ -78,8 +81,13 @@ impl Metrics {
     /// Writes the numbers of a step, each under its name.
     ///
     /// # Errors
-    /// Of kind [`ErrorKind::Io`](remat::ErrorKind::Io) if a file cannot be written.
+    /// Of kind [`ErrorKind::Argument`](remat::ErrorKind::Argument) if a number has the name `step`, and of kind
+    /// [`ErrorKind::Io`](remat::ErrorKind::Io) if a file cannot be written.
     pub fn write(&mut self, step: u64, numbers: &[(&str, f64)]) -> Result<()> {
+        if numbers.iter().any(|(name, _)| *name == STEP) {
+            let message = format!("a number must not have the name `{STEP}`, which is that of the step itself");
+            return Err(Error::new(remat::ErrorKind::Argument, METRICS, message));
+        }
         // JSON has no NaN.
         let value = |number: f64| if number.is_finite() { Value::from(number) } else { Value::Null };
         self.line(step, numbers.iter().map(|&(name, number)| (name.to_string(), value(number))))?;
@@ -104,7 +112,7 @@ impl Metrics {
     }
 
     fn line(&mut self, step: u64, fields: impl IntoIterator<Item = (String, Value)>) -> Result<()> {
-        let mut line = Map::from_iter([("step".to_string(), Value::from(step))]);
+        let mut line = Map::from_iter([(STEP.to_string(), Value::from(step))]);
         line.extend(fields);
         writeln!(self.lines, "{}", Value::Object(line)).map_err(|error| cannot_write(&self.path, &error))
     }
@@ -181,6 +189,19 @@ mod tests {
             .unwrap()
             .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("events.out.tfevents."));
         assert_eq!(events.count(), 2);
+    }
+
+    #[test]
+    fn no_number_takes_the_name_of_the_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut metrics = Metrics::open(folder.path(), 0).unwrap();
+        let error = metrics.write(1, &[("loss", 0.5), ("step", 7.0)]).unwrap_err();
+        assert_eq!(error.kind(), remat::ErrorKind::Argument);
+        assert_eq!(error.message(), "a number must not have the name `step`, which is that of the step itself");
+        metrics.write(1, &[("loss", 0.5)]).unwrap();
+        metrics.flush().unwrap();
+        let lines = fs::read_to_string(folder.path().join(Metrics::FILE)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&lines).unwrap(), serde_json::json!({"step": 1, "loss": 0.5}));
     }
 
     #[test]
