@@ -89,11 +89,13 @@ impl Initializer {
                 let message = format!("a kernel of {shape:?} has too many elements");
                 return Err(Error::new(ErrorKind::Shape, "nn::Initializer::conv", message));
             }
-            let size: usize = window.iter().product();
+            // Of a kernel without elements they may be more than a `usize` can count.
+            let [of_unit, of_input] =
+                [inputs, outputs].map(|units| window.iter().fold(units, |n, &w| n.saturating_mul(w)));
             expect_float_weights(dtype)?;
-            Ok(match self.variance(inputs * size, outputs * size) {
+            Ok(match self.variance(of_unit, of_input) {
                 Some(variance) => self.scaled(key, &shape, variance, dtype),
-                None => orthogonal(key, outputs, inputs * size, dtype).reshape(&shape[..]),
+                None => orthogonal(key, outputs, of_unit, dtype).reshape(&shape[..]),
             })
         })
     }

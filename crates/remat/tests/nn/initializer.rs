@@ -79,6 +79,17 @@ fn a_compiled_draw_has_the_same_weights() {
 }
 
 #[test]
+fn a_kernel_without_elements_may_have_a_huge_window() {
+    let huge = [1 << 40, 1 << 40];
+    for (name, initializer) in ALL {
+        for (inputs, outputs) in [(0, 3), (3, 0), (0, 0)] {
+            let kernel = initializer.conv(random::key(0), inputs, outputs, huge, DType::F32);
+            assert_eq!(kernel.shape().unwrap(), [outputs, inputs, huge[0], huge[1]], "{name}");
+        }
+    }
+}
+
+#[test]
 fn orthogonal_weights_of_few_bits_are_finite() {
     for dtype in [DType::Bf16, DType::F16] {
         for (rows, columns) in [(1, 1), (2, 2), (3, 3)] {
