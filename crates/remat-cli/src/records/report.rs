@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
 use remat_cli::table::thousands;
-use remat_io::Metrics;
+use remat_io::{Metrics, save_text};
 
-use super::replace;
 use super::series::{Series, smoothed};
+use crate::data::plain;
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
 
@@ -42,7 +42,7 @@ impl Report<'_> {
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let page = self.page(&Series::read(&folder.join(Metrics::FILE))?)?;
         let path = folder.join("report.html");
-        replace(&path, &page).with_context(|| format!("cannot write `{}`", path.display()))?;
+        save_text(&path, &page).map_err(plain)?;
         Ok(path)
     }
 

@@ -10,7 +10,7 @@ use remat::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::atomic::write_file;
+use crate::atomic::write_text;
 use crate::failure::cannot;
 use crate::open::open;
 use events::Events;
@@ -70,9 +70,7 @@ impl Metrics {
         std::fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
         let path = folder.join(Metrics::FILE);
         let kept = kept_lines(&path, step).map_err(|error| cannot(METRICS, "read", &path, &error))?;
-        write_file(METRICS, &path, |file| {
-            file.write_all(kept.as_bytes()).map_err(|error| cannot_write(&path, &error))
-        })?;
+        write_text(METRICS, &path, &kept)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(|error| cannot_write(&path, &error))?;
         let events = Events::create(folder, step.saturating_add(1))?;
         Ok(Metrics { path, lines: BufWriter::new(file), events })
