@@ -2,7 +2,7 @@
 
 use remat_ir::{Error, ErrorKind};
 
-use super::linear::expect_float_weights;
+use super::linear::{expect_float_weights, normal};
 use crate::layer::deferred;
 use crate::random::{self, Key};
 use crate::{DType, Tensor, TriangularConfig};
@@ -115,14 +115,10 @@ impl Initializer {
     /// Independent weights of this variance.
     fn scaled(self, key: Key, shape: &[usize], variance: f64, dtype: DType) -> Tensor {
         use Initializer::*;
-        match self {
-            LecunUniform | HeUniform | GlorotUniform => {
-                random::uniform(key, shape, dtype, -1.0..1.0) * (3.0 * variance).sqrt()
-            }
-            LecunNormal | HeNormal | GlorotNormal | Orthogonal => {
-                random::truncated_normal(key, shape, dtype, -2.0..2.0) * (variance.sqrt() / TRUNCATED_DEVIATION)
-            }
+        if matches!(self, LecunUniform | HeUniform | GlorotUniform) {
+            return random::uniform(key, shape, dtype, -1.0..1.0) * (3.0 * variance).sqrt();
         }
+        normal(key, shape, dtype, variance.sqrt() / TRUNCATED_DEVIATION)
     }
 }
 
