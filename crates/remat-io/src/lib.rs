@@ -49,6 +49,7 @@ mod report;
 mod safetensors;
 mod trace;
 
+pub use atomic::save_text;
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
 pub use metrics::Metrics;
 pub use name::names;

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
 use remat_cli::table::thousands;
-use remat_io::Metrics;
+use remat_io::{Metrics, save_text};
 
-use super::replace;
 use super::series::{Series, smoothed};
+use crate::data::plain;
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
 
@@ -42,7 +42,7 @@ impl Report<'_> {
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let page = self.page(&Series::read(&folder.join(Metrics::FILE))?)?;
         let path = folder.join("report.html");
-        replace(&path, &page).with_context(|| format!("cannot write `{}`", path.display()))?;
+        save_text(&path, &page).map_err(plain)?;
         Ok(path)
     }
 
@@ -60,10 +60,9 @@ impl Report<'_> {
         let rate = [Curve { name: "tokens per second", points: series.of("tokens_per_second").to_vec() }];
         let count = |count: f64| thousands(count.max(0.0) as usize);
         let rate = curves(&rate, true, &x, &Axis::new("tokens per second", &count))?;
-        let short = |number: f64| format!("{number:.2}");
+        let precise = |number: f64| format!("{number:.2e}");
         let norm = [Curve { name: "norm of the gradient", points: series.of("gradient_norm").to_vec() }];
-        let norm = curves(&norm, true, &x, &Axis::new("norm", &short))?;
-        let precise = |rate: f64| format!("{rate:.2e}");
+        let norm = curves(&norm, true, &x, &Axis::new("norm", &precise))?;
         let schedule = [Curve { name: "learning rate", points: series.of("learning_rate").to_vec() }];
         let schedule = curves(&schedule, true, &x, &Axis::new("learning rate", &precise))?;
         let peak: usize = self.parts.iter().map(|(_, bytes)| bytes).sum();
