@@ -39,7 +39,7 @@ fn events(profile: &Profile) -> serde_json::Value {
         let (start, scope) = (micros(step.start), step.loc.scope.path());
         let line = step.loc.site.map(|site| site.to_string());
         events.push(json!({
-            "name": step.operation, "ph": "X", "pid": 1, "tid": track(step.loc.role), "ts": start, "dur": micros(step.time),
+            "name": step.name(), "ph": "X", "pid": 1, "tid": track(step.loc.role), "ts": start, "dur": micros(step.time),
             "args": {"result": step.aval.to_string(), "line": line, "scope": &*scope, "runs": step.runs, "modelled us": micros(step.modelled)},
         }));
         events.push(json!({"name": "temporaries", "ph": "C", "pid": 1, "ts": start, "args": {"bytes": step.live}}));

@@ -43,6 +43,7 @@ pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource
         }
         StepSource {
             operation: eqn.map(|eqn| eqn.op.name()),
+            algorithm: call.kernel.algorithm(),
             loc,
             aval: call.outs.iter().map(aval).max_by_key(Aval::bytes).unwrap_or_else(|| Aval::new(DType::U8, [0])),
             time: kernels.time(step),
