@@ -22,11 +22,10 @@ struct Cnn {
 impl Cnn {
     fn init(key: random::Key) -> Cnn {
         let [first, second, out] = key.split();
-        let halved = |conv: Conv| Conv { strides: vec![2, 2], ..conv };
         Cnn {
-            first: halved(Conv::init(first, 1, 8, [3, 3], DType::F32)),
-            second: halved(Conv::init(second, 8, 16, [3, 3], DType::F32)),
-            out: Linear::init(out, 16 * 7 * 7, 10, DType::F32),
+            first: Conv::new(first, 1, 8, [3, 3]).strides([2, 2]),
+            second: Conv::new(second, 8, 16, [3, 3]).strides([2, 2]),
+            out: Linear::new(out, 16 * 7 * 7, 10),
         }
     }
 
@@ -88,7 +87,7 @@ fn digits(key: random::Key) -> Result<[(Tensor, Tensor); 2], Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let [weights, data, batches] = random::key(0).split();
     let [(images, classes), (test, test_classes)] = digits(data)?;
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.01);
     type Args = (Cnn, Moments<Cnn>, Tensor, Tensor);
     let step = jit(|(model, state, x, class): &Args| -> remat::Result<(Cnn, Moments<Cnn>, Tensor)> {
         let (loss, gradient) = value_and_grad(|model: &Cnn| nn::cross_entropy(&model.apply(x), class))(model)?;

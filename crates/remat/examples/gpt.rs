@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         ..Gpt2Config::default()
     };
     let [weights, batches] = random::key(0).split();
-    let model = Gpt2::init(weights, &config, DType::F32);
+    let model = Gpt2::new(weights, &config);
 
     // The blocks are a list; stacked, they run as a loop. Layers name the values that are worth keeping.
     let batch = windows.index(..BATCH);
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     }
 
     // Where the memory of a step without a policy goes, and what would lower it. Nothing runs for this.
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.01);
     println!("{}", memory::report(&adam, &model, |model: &Gpt2| loss(model, &batch))?);
     let step = jit(|(model, state, text): &(Gpt2, Moments<Gpt2>, Tensor)| -> Result<(Gpt2, Moments<Gpt2>, Tensor)> {
         let (loss, gradient) = value_and_grad(|model: &Gpt2| loss(model, text))(model)?;

@@ -17,8 +17,8 @@ impl Mlp {
         let layers = layers.split_vec(depth).into_iter().enumerate();
         let inputs = |i: usize| if i == 0 { 2 } else { width };
         Mlp {
-            layers: layers.map(|(i, key)| nn::Linear::init(key, inputs(i), width, DType::F32)).collect(),
-            out: nn::Linear::init(out, width, 2, DType::F32),
+            layers: layers.map(|(i, key)| nn::Linear::new(key, inputs(i), width)).collect(),
+            out: nn::Linear::new(out, width, 2),
         }
     }
 
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     let (x, class) = spirals(train, 256);
     let steps = 300;
     let learning_rate = Schedule::WarmupCosine { start: 0.0, peak: 0.02, end: 0.0, warmup_steps: 20, steps };
-    let adam = AdamW { learning_rate, ..AdamW::default() };
+    let adam = AdamW::new(learning_rate);
 
     // The points are captured, so they are constant. Model and state are moved in, and the new ones come out.
     let step = jit(|(model, state): &(Mlp, Moments<Mlp>)| -> Result<(Mlp, Moments<Mlp>, Tensor)> {

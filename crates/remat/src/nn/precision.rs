@@ -15,7 +15,7 @@ use crate::{DType, Tree, tree};
 /// use remat::nn::{Linear, Precision};
 /// use remat::{DType, Tensor, grad, random};
 /// let precision = Precision { compute: DType::Bf16, ..Precision::default() };
-/// let model = Linear::init(random::key(0), 4, 3, DType::F32);
+/// let model = Linear::new(random::key(0), 4, 3);
 /// let x = Tensor::ones([2, 4], DType::F32);
 /// let loss = |model: &Linear| {
 ///     let (model, x) = precision.to_compute(&(model.clone(), x.clone()));

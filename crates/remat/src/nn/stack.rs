@@ -26,7 +26,7 @@ use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed
 /// use remat::nn::{Block, Stack};
 /// use remat::{DType, Policy, Tensor, random};
 /// let x = Tensor::ones([2, 8, 16], DType::F32);
-/// let blocks = Stack::init(random::key(0), 4, |key| Block::init(key, 16, 4, DType::F32));
+/// let blocks = Stack::init(random::key(0), 4, |key| Block::new(key, 16, 4));
 /// let y = blocks.apply(|block, x| block.apply(x), &x)?;
 ///
 /// let blocks = blocks.stacked()?.with_policy(Policy::Dots).with_levels(2);
@@ -118,9 +118,9 @@ impl<L: Tree> Stack<L> {
     /// If a layer differs from the first in structure or in shapes or dtypes of weights; the error of a failed weight.
     ///
     /// ```
-    /// use remat::{DType, nn::{Linear, Stack}, random};
+    /// use remat::{nn::{Linear, Stack}, random};
     /// let [a, b] = random::key(0).split();
-    /// let layers = vec![Linear::init(a, 4, 4, DType::F32), Linear::init(b, 4, 5, DType::F32)];
+    /// let layers = vec![Linear::new(a, 4, 4), Linear::new(b, 4, 5)];
     /// let error = Stack::from(layers).stacked().unwrap_err();
     /// assert_eq!(error.message(), "layer 1 differs from layer 0 at `weight`: f32[4,5] and f32[4,4]");
     /// ```
@@ -182,7 +182,7 @@ impl<L: Tree> Stack<L> {
     ///
     /// ```
     /// use remat::{DType, Tensor, nn::{Linear, Stack}, random};
-    /// let layers = Stack::init(random::key(0), 3, |key| Linear::init(key, 4, 4, DType::F32));
+    /// let layers = Stack::init(random::key(0), 3, |key| Linear::new(key, 4, 4));
     /// let scales = Tensor::new([1.0f32, 0.5, 2.0]);
     /// let step = |layer: &Linear, x: &Tensor, scale: &Tensor| {
     ///     let y = layer.apply(x) * scale;

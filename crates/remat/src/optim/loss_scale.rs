@@ -4,7 +4,7 @@ use remat_ir::Result;
 
 use super::Optimizer;
 use super::leaves::{scoped, working_dtype};
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::tree::leaves;
 use crate::{DType, Tensor, Tree, tree};
 
@@ -18,8 +18,8 @@ use crate::{DType, Tensor, Tree, tree};
 /// ```
 /// use remat::optim::{LossScale, Sgd};
 /// use remat::{DType, Tensor, grad};
-/// let optimizer = Sgd { learning_rate: 0.5.into(), ..Sgd::default() };
-/// let mut scale = LossScale { growth_interval: 2, ..LossScale::new(1024.0) };
+/// let optimizer = Sgd::new(0.5);
+/// let mut scale = LossScale::new(1024.0).growth_interval(2);
 /// let (mut x, mut state) = (Tensor::from(3.0f32), remat::optim::Optimizer::init(&optimizer, &Tensor::from(3.0f32)));
 /// // A gradient of 1e-8 is 0 in f16, and 1024 times as much is not.
 /// let loss = |x: &Tensor| x.to_dtype(DType::F16).to_dtype(DType::F32) * 1e-8;
@@ -52,6 +52,12 @@ impl Default for LossScale {
     fn default() -> LossScale {
         LossScale::new(65_536.0)
     }
+}
+
+setters! { LossScale:
+    growth_interval(u64) => growth_interval;
+    growth(f64) => growth;
+    backoff(f64) => backoff;
 }
 
 impl LossScale {

@@ -1,5 +1,8 @@
 //! Optimizers: plain values with an `init` and an `update`.
 //!
+//! `AdamW::new(3e-4)` has the default options and this learning rate, a number or a [`Schedule`]. Methods set its other fields, as in
+//! `AdamW::new(3e-4).weight_decay(0.1)`.
+//!
 //! An update is a function from the model, its gradients and the optimizer state to a new model and a new state. It can run directly or
 //! inside `jit`. The state is a [`Tree`] whose parts have the model's own type, so it is stored, mapped and reported like the model.
 //!
@@ -14,7 +17,7 @@
 //! #[derive(Tree)]
 //! struct Model { weight: Tensor }
 //!
-//! let adam = optim::AdamW { learning_rate: 0.1.into(), ..optim::AdamW::default() };
+//! let adam = optim::AdamW::new(0.1);
 //! let mut model = Model { weight: Tensor::new([5.0f32]) };
 //! let mut state = adam.init(&model);
 //! for _ in 0..100 {
@@ -95,8 +98,8 @@ use crate::Tree;
 ///     x.item()
 /// }
 ///
-/// assert!((minimise(Sgd { learning_rate: 0.1.into(), ..Sgd::default() })? - 1.0).abs() < 1e-3);
-/// assert!((minimise(AdamW { learning_rate: 0.1.into(), ..AdamW::default() })? - 1.0).abs() < 0.1);
+/// assert!((minimise(Sgd::new(0.1))? - 1.0).abs() < 1e-3);
+/// assert!((minimise(AdamW::new(0.1))? - 1.0).abs() < 0.1);
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Optimizer {

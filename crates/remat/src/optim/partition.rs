@@ -15,7 +15,7 @@ use crate::{DType, Tensor, Tree, tree};
 /// use remat::optim::{AdamW, Frozen, Mask, Optimizer, Partition};
 /// use remat::Tensor;
 /// // Train the head only.
-/// let head = Partition { mask: Mask::paths(["1"]), chosen: AdamW::default(), others: Frozen };
+/// let head = Partition::new(Mask::paths(["1"]), AdamW::default(), Frozen);
 /// let model = (Tensor::new([1.0f32, 2.0]), Tensor::new([3.0f32]));
 /// let state = head.init(&model);
 /// assert_eq!(state.chosen.mu.0.size()?, 0);
@@ -32,6 +32,14 @@ pub struct Partition<A, B> {
     pub chosen: A,
     /// The optimizer of all other parameters.
     pub others: B,
+}
+
+impl<A, B> Partition<A, B> {
+    /// One optimizer for the parameters that a mask selects, and another for all others.
+    #[must_use]
+    pub fn new(mask: Mask, chosen: A, others: B) -> Partition<A, B> {
+        Partition { mask, chosen, others }
+    }
 }
 
 /// The state of [`Partition`].

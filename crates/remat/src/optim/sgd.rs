@@ -4,7 +4,7 @@ use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
 use super::{Optimizer, Schedule};
-use crate::trace::pinned;
+use crate::trace::{of_rate, pinned, setters};
 use crate::{Tensor, Tree, tree};
 
 /// Gradient descent, optionally with momentum or Nesterov momentum.
@@ -15,7 +15,7 @@ use crate::{Tensor, Tree, tree};
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
-/// let sgd = optim::Sgd { learning_rate: 0.5.into(), ..optim::Sgd::default() };
+/// let sgd = optim::Sgd::new(0.5);
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, _) = sgd.update(&model, &Tensor::new([1.0f32, 2.0]), &sgd.init(&model))?;
 /// assert_eq!(model.to_vec::<f32>()?, [0.5, -2.0]);
@@ -44,6 +44,13 @@ impl Default for Sgd {
     fn default() -> Sgd {
         Sgd { learning_rate: Schedule::Constant(1e-2), momentum: 0.0, nesterov: false }
     }
+}
+
+of_rate!(Sgd: learning_rate);
+
+setters! { Sgd:
+    momentum(f64) => momentum;
+    nesterov(bool) => nesterov;
 }
 
 impl Optimizer for Sgd {

@@ -1,6 +1,7 @@
 //! The layers and models of `nn`.
 
 mod basic;
+mod constructors;
 mod decoders;
 mod generate;
 mod initializer;

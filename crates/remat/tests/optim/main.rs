@@ -3,6 +3,7 @@
 mod around;
 mod edges;
 mod memory_saving;
+mod setters;
 mod stacked;
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Optimizer, Schedule, Sgd};
