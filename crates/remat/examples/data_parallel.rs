@@ -4,9 +4,7 @@
 //! (`remat plugin install cpu`); otherwise the native engine computes all shards, with the same losses.
 
 use remat::optim::{AdamW, Moments, Optimizer};
-use remat::{
-    DType, Device, JitOptions, Mesh, Result, Tensor, Tree, jit_with, nn, pmean, random, shard_map, spec, value_and_grad,
-};
+use remat::{DType, Device, Mesh, Result, Tensor, Tree, jit, nn, pmean, random, shard_map, spec, value_and_grad};
 
 #[derive(Clone, Tree)]
 struct Net {
@@ -41,7 +39,7 @@ fn main() -> Result<()> {
             Ok((net, state, loss))
         },
     );
-    let step = jit_with(&JitOptions { device: Some(device), ..JitOptions::default() }, step);
+    let step = jit(step).on(device);
 
     let mut net = Net { hidden: nn::Linear::new(hidden, 2, 32), out: nn::Linear::new(out, 32, 1) };
     let mut state = adam.init(&net);

@@ -97,8 +97,9 @@ pub use tensor::{
 };
 pub use trace::{Device, Tensor, Tree, named_scope};
 
-/// Arguments of methods of tensors: operands, scalars, shapes, axes.
+/// Arguments of methods of tensors: operands, scalars, shapes, axes; numbers of bytes.
 pub mod argument {
+    pub use crate::api::Bytes;
     pub use crate::tensor::{Argument, Axes, Dims, Int, Keep, Nested, Operand, Scalar, Starts, keep};
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod linearization;
 mod plan;
 mod program;
 pub(crate) mod residuals;
+mod settings;
 mod shard;
 mod skeleton;
 mod stages;
@@ -35,7 +36,7 @@ pub use differentiate::{
 pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
 pub use layers::{Layers, checkpoint_layers};
-pub use limit::OverLimit;
+pub use limit::{Bytes, OverLimit};
 pub use linear_map::LinearMap;
 pub use plan::{Explanation, Plan, plan};
 pub use program::{eval_shape, make_jaxpr};
