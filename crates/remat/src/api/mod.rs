@@ -23,6 +23,7 @@ mod settings;
 mod shard;
 mod skeleton;
 mod stages;
+mod update;
 
 pub use associative::{AssociativeScanOptions, associative_scan, associative_scan_with};
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};

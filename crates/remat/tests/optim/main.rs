@@ -5,6 +5,7 @@ mod edges;
 mod memory_saving;
 mod setters;
 mod stacked;
+mod update;
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Optimizer, Schedule, Sgd};
 use remat::optim::{add_decayed_weights, clip_by_global_norm, clip_by_value, global_norm};
