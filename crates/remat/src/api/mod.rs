@@ -31,6 +31,7 @@ pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
 pub use custom::{custom_jvp, custom_vjp};
 pub use custom_remat::custom_remat;
+pub(crate) use differentiate::value_and_grad_at;
 pub use differentiate::{
     grad, grad_aux, jvp, linear_transpose, linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux,
 };

@@ -61,6 +61,7 @@ mod muon;
 mod partition;
 mod schedule;
 mod sgd;
+mod step;
 
 pub use accumulate::{Accumulate, Accumulated};
 pub use adafactor::{Adafactor, Factored};
@@ -76,6 +77,7 @@ pub use muon::{Muon, MuonMoments};
 pub use partition::{Frozen, Partition, Parts};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, Velocity};
+pub use step::step;
 
 use remat_ir::Result;
 
@@ -110,6 +112,13 @@ pub trait Optimizer {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M>;
 
+    /// The model with the state before the first step, the state of [`step`].
+    #[track_caller]
+    fn start<M: Tree>(&self, model: M) -> (M, Self::State<M>) {
+        let state = self.init(&model);
+        (model, state)
+    }
+
     /// The model and the state after a step. Parameters keep their dtypes; a gradient may have another float dtype.
     ///
     /// # Errors
@@ -117,4 +126,18 @@ pub trait Optimizer {
     /// belongs to another optimizer, a pattern of a [`Mask`] matches no path of the model, or a tensor has failed.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)>;
+}
+
+impl<O: Optimizer> Optimizer for &O {
+    type State<M: Tree> = O::State<M>;
+
+    #[track_caller]
+    fn init<M: Tree>(&self, model: &M) -> Self::State<M> {
+        (**self).init(model)
+    }
+
+    #[track_caller]
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)> {
+        (**self).update(model, gradients, state)
+    }
 }

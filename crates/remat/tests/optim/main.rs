@@ -5,6 +5,7 @@ mod edges;
 mod memory_saving;
 mod setters;
 mod stacked;
+mod step;
 mod update;
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Optimizer, Schedule, Sgd};
