@@ -25,7 +25,7 @@ impl Net {
     /// The net after one step on these points.
     fn adapted(&self, points: &(Tensor, Tensor)) -> Result<Net> {
         let gradient = grad(|net: &Net| net.loss(points))(self)?;
-        tree::map2(self, &gradient, |_, weight, slope| weight - slope * 0.1)
+        tree::map2(self, &gradient, |weight, slope| weight - slope * 0.1)
     }
 }
 

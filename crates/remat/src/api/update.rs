@@ -34,7 +34,7 @@ impl<S: Tree, B: Tree, X: Tree, R: Output<Tree = (S, X)>, F: Fn(&(S, B)) -> R> J
     #[track_caller]
     pub fn update(&self, state: &mut S, batch: &B) -> Result<X> {
         let loc = current_loc();
-        let args = (map(state, |_, leaf| leaf.clone()), map(batch, |_, leaf| leaf.clone()));
+        let args = (map(state, Tensor::clone), map(batch, Tensor::clone));
         let (given, entry) = self.found(&args)?;
         drop(args);
         if Tracer::is_open() {
@@ -73,5 +73,5 @@ impl<S: Tree, B: Tree, X: Tree, R: Output<Tree = (S, X)>, F: Fn(&(S, B)) -> R> J
 fn lost<S: Tree>(state: &S, kind: ErrorKind, what: &str, loc: Loc) -> S {
     let message = format!("the state is lost: a run that {what} may have overwritten it; create it anew, or load it");
     let error = Error::new(kind, "update", message).at(loc);
-    map(state, |_, _| Tensor::failed(error.clone()))
+    map(state, |_| Tensor::failed(error.clone()))
 }

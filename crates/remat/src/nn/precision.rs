@@ -109,7 +109,7 @@ fn expect_float(what: &str, dtype: DType) -> Result<()> {
 }
 
 fn floats_to<T: Tree>(what: &str, dtype: DType, tree: &T) -> T {
-    tree::map(tree, |_, leaf| match leaf.dtype() {
+    tree::map(tree, |leaf| match leaf.dtype() {
         Ok(own) if own.is_float() && own != dtype => deferred(|| {
             expect_float(what, dtype)?;
             Ok(leaf.to_dtype(dtype))

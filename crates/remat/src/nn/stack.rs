@@ -161,7 +161,7 @@ impl<L: Tree> Stack<L> {
     #[track_caller]
     pub fn to_layers(&self) -> Vec<L> {
         match &self.held {
-            Held::List(layers) => layers.iter().map(|layer| tree::map(layer, |_, leaf| leaf.clone())).collect(),
+            Held::List(layers) => layers.iter().map(|layer| tree::map(layer, Tensor::clone)).collect(),
             Held::Stacked(layers, length) => pinned(|| (0..*length).map(|i| slice(layers, i)).collect()),
         }
     }
@@ -300,12 +300,12 @@ impl<L, X: Tree, F> List<'_, L, X, F> {
 }
 
 fn clone<T: Tree>(tree: &T) -> T {
-    tree::map(tree, |_, leaf| leaf.clone())
+    tree::map(tree, Tensor::clone)
 }
 
 /// The slice of every leaf at an index of its first axis.
 fn slice<T: Tree>(stacked: &T, index: usize) -> T {
-    tree::map(stacked, |_, leaf| leaf.index(index))
+    tree::map(stacked, |leaf| leaf.index(index))
 }
 
 /// One tree whose leaves are those of several trees, along a new first axis.

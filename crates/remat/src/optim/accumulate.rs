@@ -97,9 +97,9 @@ fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
 }
 
 fn same<T: Tree>(tree: &T) -> T {
-    tree::map(tree, |_, leaf| leaf.clone())
+    tree::map(tree, Tensor::clone)
 }
 
 fn zeros<T: Tree>(tree: &T) -> T {
-    tree::map(tree, |_, leaf| leaf.zeros_like())
+    tree::map(tree, |leaf| leaf.zeros_like())
 }

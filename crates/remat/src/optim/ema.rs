@@ -69,7 +69,7 @@ impl Ema {
                 zeros
             } else {
                 let mut zeros = structure(&zeros).0.into_iter();
-                tree::map(model, |_, leaf| match (leaf.dtype(), zeros.next()) {
+                tree::map(model, |leaf| match (leaf.dtype(), zeros.next()) {
                     (Ok(dtype), _) if dtype.is_float() => leaf.to_dtype(working_dtype(dtype)),
                     (_, Some(none)) => none,
                     (_, None) => leaf.clone(),

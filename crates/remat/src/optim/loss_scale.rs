@@ -87,7 +87,7 @@ impl LossScale {
     #[track_caller]
     pub fn unscale<M: Tree>(&self, gradients: &M) -> M {
         pinned(|| {
-            tree::map(gradients, |_, leaf| match leaf.dtype() {
+            tree::map(gradients, |leaf| match leaf.dtype() {
                 Ok(dtype) if dtype.is_float() => {
                     let work = working_dtype(dtype);
                     leaf.to_dtype(work) / self.factor.to_dtype(work)
@@ -170,5 +170,5 @@ impl LossScale {
 }
 
 fn keep<T: Tree>(finite: &Tensor, new: &T, old: &T) -> Result<T> {
-    tree::map2(new, old, |_, new, old| finite.select(new, old))
+    tree::map2(new, old, |new, old| finite.select(new, old))
 }

@@ -85,7 +85,7 @@ pub(super) fn halves<M: Tree>(tree: &M, takes: Vec<bool>) -> (M, M) {
     let empty = Tensor::zeros([0], DType::I32);
     let half = |wanted: bool| {
         let mut takes = takes.iter();
-        tree::map(tree, |_, leaf| if takes.next() == Some(&wanted) { leaf.clone() } else { empty.clone() })
+        tree::map(tree, |leaf| if takes.next() == Some(&wanted) { leaf.clone() } else { empty.clone() })
     };
     (half(true), half(false))
 }
@@ -110,6 +110,6 @@ impl Optimizer for Frozen {
     fn init<M: Tree>(&self, _: &M) {}
 
     fn update<M: Tree>(&self, model: &M, _: &M, (): &()) -> Result<(M, ())> {
-        Ok((tree::map(model, |_, leaf| leaf.clone()), ()))
+        Ok((tree::map(model, Tensor::clone), ()))
     }
 }

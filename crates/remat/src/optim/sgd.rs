@@ -79,7 +79,7 @@ impl Optimizer for Sgd {
                     |_, _| [],
                     |leaf| Ok((leaf.parameter - leaf.gradient * rate.get(leaf.work), [])),
                 )?;
-                let velocity = state.velocity.as_ref().map(|old| tree::map(old, |_, leaf| leaf.clone()));
+                let velocity = state.velocity.as_ref().map(|old| tree::map(old, Tensor::clone));
                 return Ok((model, Velocity { step, velocity }));
             }
             let Some(velocity) = &state.velocity else {

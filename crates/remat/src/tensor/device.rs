@@ -23,7 +23,7 @@ impl Tensor {
     /// }
     /// let layer = Linear { weight: Tensor::new([[1.0f32, 2.0]]), bias: Tensor::new([0.5f32, 0.0]) };
     /// if let Ok(device) = Device::xla_cpu(0) {
-    ///     let layer = tree::map(&layer, |_, leaf| leaf.to_device(&device));
+    ///     let layer = tree::map(&layer, |leaf| leaf.to_device(&device));
     ///     // The operands on the host follow.
     ///     let y = Tensor::new([[3.0f32]]).matmul(&layer.weight) + &layer.bias;
     ///     assert_eq!(y.device()?.name(), "xla-cpu:0");

@@ -9,5 +9,6 @@ mod layers;
 mod losses;
 mod selection;
 mod stack;
+mod summary;
 mod vectors;
 mod vision;

@@ -89,7 +89,7 @@ fn its_errors_are_at_the_line_of_the_user() {
 fn states_are_cloned() {
     fn cloned<S: Tree + Clone>(state: S) {
         assert_eq!(values(&state.clone()), values(&state));
-        assert_eq!(values(&tree::map(&state, |_, leaf| leaf.clone())), values(&state));
+        assert_eq!(values(&tree::map(&state, Tensor::clone)), values(&state));
     }
     cloned(Sgd::new(0.1).momentum(0.9).init(&model()));
     cloned(AdamW::new(0.1).init(&model()));
