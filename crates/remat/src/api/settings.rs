@@ -87,7 +87,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// ```
     /// use remat::{Checks, Tensor, jit};
-    /// let log = jit(|x: &Tensor| x.ln()).checks(Checks::NANS);
+    /// let log = jit(|x: &Tensor| x.log()).checks(Checks::NANS);
     /// assert!(log.call(Tensor::new([1.0f32, -1.0])).is_err());
     /// # Ok::<(), remat::Error>(())
     /// ```

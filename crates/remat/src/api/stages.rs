@@ -17,7 +17,7 @@ use super::plan::Plan;
 use crate::checks::{Checked, Checks};
 use crate::trace::{
     Device, Program, Repr, Tensor, Tracer, compute, current_loc, default_device, expect_avals, into_values, operands,
-    tensors, two_devices,
+    pinned_at, tensors, two_devices,
 };
 use crate::transform::on_one_device;
 
@@ -533,7 +533,7 @@ impl Compiled {
         loc: Loc,
     ) -> Result<Vec<Tensor>, (Error, Option<Vec<Tensor>>)> {
         let mut given = self.captured.iter().chain(&leaves);
-        if let Err(error) = given.try_for_each(|tensor| tensor.value(operation).map(drop)) {
+        if let Err(error) = given.try_for_each(|tensor| pinned_at(loc, || tensor.value(operation).map(drop))) {
             return Err((error, Some(leaves)));
         }
         let values = into_values(operation, operands(&self.captured, leaves)).map_err(|error| (error, None))?;

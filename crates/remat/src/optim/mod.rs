@@ -112,7 +112,7 @@ pub trait Optimizer {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M>;
 
-    /// The model with the state before the first step, the state of [`step`].
+    /// The model with the state before the first step, the state of [`step`](fn@step).
     #[track_caller]
     fn start<M: Tree>(&self, model: M) -> (M, Self::State<M>) {
         let state = self.init(&model);

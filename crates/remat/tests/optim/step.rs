@@ -70,7 +70,7 @@ fn its_errors_are_at_the_line_of_the_user() {
     let adam = AdamW::new(0.1);
     let mut state = adam.start(model());
     let line = line!() + 1;
-    let step = jit(optim::step(&adam, |model: &nn::Mlp, (x, _): &Batch| model.apply(x)));
+    let step = jit(optim::step(adam.clone(), |model: &nn::Mlp, (x, _): &Batch| model.apply(x)));
     let error = step.update(&mut state, &batch()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Differentiation);
     assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
