@@ -5,7 +5,7 @@ use remat::nn::{
     LayerNorm, Linear, Lstm, Mlp, Pairing, RmsNorm, RopeScaling, Rotary, RunningStatistics, Sampling,
 };
 use remat::tree::leaves;
-use remat::{DType, Padding, Tree, random};
+use remat::{DType, Padding, Tensor, Tree, random};
 
 /// Fails unless both have equal leaves at equal paths.
 fn same<T: Tree>(one: &T, other: &T) {
@@ -14,7 +14,8 @@ fn same<T: Tree>(one: &T, other: &T) {
     assert_eq!(one.len(), other.len());
     for ((path, x), (other, y)) in one.iter().zip(&other) {
         assert_eq!((path, x.aval().unwrap()), (other, y.aval().unwrap()));
-        assert_eq!(x.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap(), "{path}");
+        let values = |x: &Tensor| x.to_dtype(DType::F64).to_vec::<f64>().unwrap();
+        assert_eq!(values(x), values(y), "{path}");
     }
 }
 
