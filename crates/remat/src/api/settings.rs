@@ -49,8 +49,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// let loss = |x: &Tensor| (0..10).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum(..);
     /// let x = Tensor::ones([64, 64], DType::F32);
     /// let step = jit(grad(loss)).memory_limit("128KiB");
-    /// assert!(step.memory(&x)?.peak <= 128 << 10);
-    /// assert!(jit(grad(loss)).memory(&x)?.peak > 128 << 10);
+    /// assert!(step.memory(&x)?.donated_peak <= 128 << 10);
+    /// assert!(jit(grad(loss)).memory(&x)?.donated_peak > 128 << 10);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[must_use]

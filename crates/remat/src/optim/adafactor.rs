@@ -3,9 +3,10 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, PerDType, Slot, next_step, no_steps, rate, scoped, working_dtype};
+use super::schedule::of_rate;
 use super::{Mask, Optimizer, Schedule};
 use crate::argument::keep;
-use crate::trace::{of_rate, pinned, setters};
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree};
 
 /// Adam without the first moment, and with the second moment as the product of a row and a column: for an `r` by `c` matrix a state of `r +

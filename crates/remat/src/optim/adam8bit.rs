@@ -5,9 +5,10 @@ use remat_ir::{Aval, Error, ErrorKind, Result};
 use super::adamw::AdamStep;
 use super::code::Code;
 use super::leaves::{self, Slot, next_step, no_steps, scoped, working_dtype};
+use super::schedule::of_rate;
 use super::{AdamW, Mask, Optimizer};
 use crate::argument::keep;
-use crate::trace::{of_rate, pinned, setters};
+use crate::trace::{pinned, setters};
 use crate::{DType, Tensor, Tree};
 
 /// [`AdamW`] with moments in eight bits: a quarter of the memory of f32, plus one float for each block of each moment.

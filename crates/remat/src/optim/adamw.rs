@@ -3,8 +3,9 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, Leaf, PerDType, Slot, correction, next_step, no_steps, rate, scoped};
+use super::schedule::of_rate;
 use super::{Mask, Optimizer, Schedule};
-use crate::trace::{of_rate, pinned, setters};
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree};
 
 /// Adam with decoupled weight decay.

@@ -3,8 +3,9 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
+use super::schedule::of_rate;
 use super::{Mask, Optimizer, Schedule};
-use crate::trace::{of_rate, pinned, setters};
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree};
 
 /// Lion, whose update is the sign of an average gradient. It has half of Adam's state, and needs a third to a tenth of its learning rate.

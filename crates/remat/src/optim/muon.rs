@@ -4,9 +4,10 @@ use remat_ir::{Aval, Result};
 
 use super::leaves::{self, PerDType, Slot, correction, next_step, no_steps, rate, scoped};
 use super::partition::halves;
+use super::schedule::of_rate;
 use super::{AdamW, Mask, Moments, Momentum, Optimizer, Schedule};
 use crate::argument::keep;
-use crate::trace::{of_rate, pinned, rebuild, setters, structure};
+use crate::trace::{pinned, rebuild, setters, structure};
 use crate::{Tensor, Tree};
 
 /// Momentum that is orthogonalised, for matrices. All other parameters use an [`AdamW`].

@@ -3,8 +3,9 @@
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
+use super::schedule::of_rate;
 use super::{Optimizer, Schedule};
-use crate::trace::{of_rate, pinned, setters};
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree, tree};
 
 /// Gradient descent, optionally with momentum or Nesterov momentum.

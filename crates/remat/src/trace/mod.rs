@@ -38,7 +38,7 @@ pub use device::Device;
 pub(crate) use device::{default_device, two_devices};
 pub(crate) use eager::compute;
 pub(crate) use endless::{failed, untraced};
-pub(crate) use fields::{of_rate, setters};
+pub(crate) use fields::setters;
 pub(crate) use names::Names;
 pub use nodes::map_nodes;
 pub(crate) use order::Order;
