@@ -1,7 +1,8 @@
 //! Values of arguments.
 
 use anyhow::Result;
-use remat_cli::arguments::{policy, policy_name};
+use remat::Policy;
+use remat_cli::arguments::policy;
 
 /// The meaning of a list of policies, for the help.
 pub(crate) const POLICY_HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the \
@@ -21,7 +22,7 @@ pub(crate) fn policies(text: &str) -> Result<Vec<String>> {
         };
         c == ',' && depth == 0
     });
-    parts.map(|part| Ok(policy_name(policy(part)?.as_ref()))).collect()
+    parts.map(|part| Ok(Policy::name_of(policy(part)?.as_ref()))).collect()
 }
 
 #[cfg(test)]

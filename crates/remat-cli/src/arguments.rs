@@ -61,22 +61,14 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
 /// If there is no such policy, or it is not well formed.
 ///
 /// ```
-/// use remat_cli::arguments::{policy, policy_name};
+/// use remat::Policy;
+/// use remat_cli::arguments::policy;
 ///
-/// assert_eq!(policy_name(policy("names(attn, mlp)")?.as_ref()), "Names(attn, mlp)");
-/// assert_eq!(policy_name(policy("budget(1.5GiB)")?.as_ref()), "Budget(1536MiB)");
-/// assert_eq!(policy_name(policy("none")?.as_ref()), "none");
+/// assert_eq!(Policy::name_of(policy("names(attn, mlp)")?.as_ref()), "Names(attn, mlp)");
+/// assert_eq!(Policy::name_of(policy("budget(1.5GiB)")?.as_ref()), "Budget(1536MiB)");
+/// assert_eq!(Policy::name_of(policy("none")?.as_ref()), "none");
 /// # Ok::<(), anyhow::Error>(())
 /// ```
 pub fn policy(text: &str) -> Result<Option<Policy>> {
     if text.trim() == "none" { Ok(None) } else { Ok(Some(text.parse()?)) }
-}
-
-/// The text of a policy, as tables print it and as [`policy`] reads it.
-///
-/// ```
-/// assert_eq!(remat_cli::arguments::policy_name(Some(&remat::Policy::Dots)), "Dots");
-/// ```
-pub fn policy_name(policy: Option<&Policy>) -> String {
-    policy.map_or_else(|| "none".into(), Policy::to_string)
 }

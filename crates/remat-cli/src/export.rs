@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         fs::create_dir_all(parent).with_context(|| format!("cannot make the folder `{}`", parent.display()))?;
     }
     let tokenizer = saved.tokenizer()?;
-    let model = tree::map(&saved.model()?, |_, leaf| leaf.to_dtype(args.dtype.dtype()));
+    let model = tree::map(&saved.model()?, |leaf| leaf.to_dtype(args.dtype.dtype()));
     let (options, files) = (ExportOptions::default(), |folder: &Path| tokenizer.save(folder));
     match (&model, &saved.architecture) {
         (Model::Gpt2(model), Architecture::Gpt2(config)) => {

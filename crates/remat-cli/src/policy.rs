@@ -22,14 +22,15 @@ pub(crate) const HELP: &str = "What the checkpoint around each block saves: none
 
 #[cfg(test)]
 mod tests {
-    use remat_cli::arguments::{policy, policy_name};
+    use remat::Policy;
+    use remat_cli::arguments::policy;
 
     use super::*;
 
     #[test]
     fn listed_policies_are_written_as_they_print() {
         for text in LISTED.into_iter().chain([DEFAULT]) {
-            assert_eq!(policy_name(policy(text).unwrap().as_ref()), text);
+            assert_eq!(Policy::name_of(policy(text).unwrap().as_ref()), text);
         }
     }
 }

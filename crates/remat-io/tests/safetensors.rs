@@ -156,7 +156,7 @@ fn every_dtype_and_shape_comes_back_and_is_what_the_crate_writes() {
     ]);
     let (_folder, path) = place();
     save(&path, &tree).unwrap();
-    let like = tree::map(&tree, |_, leaf| Tensor::shape_only(leaf.shape().unwrap(), leaf.dtype().unwrap()));
+    let like = tree::map(&tree, |leaf| Tensor::shape_only(leaf.shape().unwrap(), leaf.dtype().unwrap()));
     assert_eq!(all_bits(&load(&path, &like).unwrap()), all_bits(&tree));
 
     // What the crate reads, and the bytes that it writes of that, are these.
@@ -432,15 +432,15 @@ fn tensors_on_a_device_stay_there() {
         Err(error) => return eprintln!("NOT TESTED on XLA: {error}"),
     };
     let (_folder, path) = place();
-    let there = tree::map(&nn::Linear::init(random::key(0), 3, 2, DType::F32), |_, leaf| leaf.to_device(&device));
+    let there = tree::map(&nn::Linear::init(random::key(0), 3, 2, DType::F32), |leaf| leaf.to_device(&device));
     save(&path, &there).unwrap();
     let again = load(&path, &there).unwrap();
     assert_eq!(again.weight.device().unwrap().name(), "xla-cpu:0");
     assert_eq!(all_bits(&again), all_bits(&there));
     // To the host where the leaf has no device, or is there.
-    let like = tree::map(&there, |_, leaf| Tensor::shape_only(leaf.shape().unwrap(), DType::F32));
+    let like = tree::map(&there, |leaf| Tensor::shape_only(leaf.shape().unwrap(), DType::F32));
     assert_eq!(load(&path, &like).unwrap().weight.device().unwrap().name(), "cpu");
-    let like = tree::map(&there, |_, leaf| leaf.to_device(&Device::cpu()));
+    let like = tree::map(&there, |leaf| leaf.to_device(&Device::cpu()));
     let here = load(&path, &like).unwrap();
     assert_eq!(here.weight.device().unwrap().name(), "cpu");
     assert!(matches!(here.weight.array().unwrap().data(), Data::F32(_)));

@@ -49,7 +49,7 @@ fn step(devices: &Device, shardings: &Shardings, model: &Model) -> Result<Model>
         out_shardings: Some(shardings.clone()),
         ..JitOptions::default()
     };
-    jit_with(&options, |model: &Model| tree::map(model, |_, leaf| leaf * 1.5)).call(model.clone())
+    jit_with(&options, |model: &Model| tree::map(model, |leaf| leaf * 1.5)).call(model.clone())
 }
 
 /// Four devices; `None` where the plugin is not installed and need not be.
@@ -82,7 +82,7 @@ fn a_tree_that_is_cut_is_saved_whole_and_loaded_cut() {
     assert!(cuts(&state)[0].contains("data"), "{:?}", cuts(&state));
     save(path("cut"), &state).unwrap();
     // The file is that of the same tree on the host.
-    save(path("host"), &tree::map(&state, |_, leaf| leaf.to_device(&Device::cpu()))).unwrap();
+    save(path("host"), &tree::map(&state, |leaf| leaf.to_device(&Device::cpu()))).unwrap();
     assert_eq!(std::fs::read(path("cut")).unwrap(), std::fs::read(path("host")).unwrap());
     let other = step(&devices, &both, &model()).unwrap();
     assert_ne!(cuts(&state), cuts(&other));
@@ -101,7 +101,7 @@ fn a_tree_that_is_cut_is_saved_whole_and_loaded_cut() {
     let loaded = load(path("cut"), &model()).unwrap();
     assert_eq!((values(&loaded), loaded.weight.device().unwrap().name()), (values(&state), "cpu"));
     // One of which each device has the whole stays so.
-    let whole = tree::map(&model(), |_, leaf| leaf.to_device(&devices));
+    let whole = tree::map(&model(), |leaf| leaf.to_device(&devices));
     let loaded = load(path("cut"), &whole).unwrap();
     assert_eq!((values(&loaded), cuts(&loaded)), (values(&state), cuts(&whole)));
 }

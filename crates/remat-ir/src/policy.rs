@@ -199,6 +199,17 @@ impl Policy {
         Policy::Budget(bytes)
     }
 
+    /// The text of an optional policy, as tables show it: that of the policy, or `none`.
+    ///
+    /// ```
+    /// use remat_ir::Policy;
+    /// assert_eq!(Policy::name_of(Some(&Policy::Dots)), "Dots");
+    /// assert_eq!(Policy::name_of(None), "none");
+    /// ```
+    pub fn name_of(policy: Option<&Policy>) -> String {
+        policy.map_or_else(|| "none".into(), Policy::to_string)
+    }
+
     /// A policy whose decisions no planner changes.
     ///
     /// It decides as `policy`. With a budget the values that it saves are kept, and count: if they alone take more, that is an error which

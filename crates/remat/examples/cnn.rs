@@ -9,8 +9,8 @@ use std::error::Error;
 use std::path::Path;
 
 use remat::nn::{Conv, Linear};
-use remat::optim::{AdamW, Moments, Optimizer};
-use remat::{DType, Tensor, Tree, jit, nn, random, value_and_grad};
+use remat::optim::{self, AdamW, Optimizer};
+use remat::{DType, Tensor, Tree, jit, nn, random};
 
 #[derive(Clone, Tree)]
 struct Cnn {
@@ -22,11 +22,10 @@ struct Cnn {
 impl Cnn {
     fn init(key: random::Key) -> Cnn {
         let [first, second, out] = key.split();
-        let halved = |conv: Conv| Conv { strides: vec![2, 2], ..conv };
         Cnn {
-            first: halved(Conv::init(first, 1, 8, [3, 3], DType::F32)),
-            second: halved(Conv::init(second, 8, 16, [3, 3], DType::F32)),
-            out: Linear::init(out, 16 * 7 * 7, 10, DType::F32),
+            first: Conv::new(first, 1, 8, [3, 3]).strides([2, 2]),
+            second: Conv::new(second, 8, 16, [3, 3]).strides([2, 2]),
+            out: Linear::new(out, 16 * 7 * 7, 10),
         }
     }
 
@@ -88,25 +87,19 @@ fn digits(key: random::Key) -> Result<[(Tensor, Tensor); 2], Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let [weights, data, batches] = random::key(0).split();
     let [(images, classes), (test, test_classes)] = digits(data)?;
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
-    type Args = (Cnn, Moments<Cnn>, Tensor, Tensor);
-    let step = jit(|(model, state, x, class): &Args| -> remat::Result<(Cnn, Moments<Cnn>, Tensor)> {
-        let (loss, gradient) = value_and_grad(|model: &Cnn| nn::cross_entropy(&model.apply(x), class))(model)?;
-        let (model, state) = adam.update(model, &gradient, state)?;
-        Ok((model, state, loss))
-    });
-
-    let mut model = Cnn::init(weights);
-    let mut state = adam.init(&model);
+    let adam = AdamW::new(0.01);
+    let mut state = adam.start(Cnn::init(weights));
+    let step =
+        jit(optim::step(adam, |model: &Cnn, (x, class): &(Tensor, Tensor)| nn::cross_entropy(&model.apply(x), class)));
     for i in 0..100 {
         let rows = random::randint(batches.fold_in(i), [16], DType::I32, 0..images.dim(0)? as i32);
-        let loss;
-        (model, state, loss) = step.call((model, state, images.take(&rows, 0), classes.take(&rows, 0)))?;
+        let loss = step.update(&mut state, &(images.take(&rows, 0), classes.take(&rows, 0)))?;
         if i % 20 == 0 {
             println!("step {i:>3}: loss {loss}");
         }
     }
 
+    let (model, _) = state;
     let right = model.apply(&test).argmax(-1).eq(&test_classes).to_dtype(DType::F32).mean(..).item::<f32>()?;
     println!("of {} new digits {:.1} % are read", test.dim(0)?, 100.0 * right);
     assert!(right > 0.8);

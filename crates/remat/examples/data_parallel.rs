@@ -3,10 +3,8 @@
 //! Run it with `cargo run -p remat --example data_parallel`. The devices are virtual ones of XLA for CPUs where its plugin is installed
 //! (`remat plugin install cpu`); otherwise the native engine computes all shards, with the same losses.
 
-use remat::optim::{AdamW, Moments, Optimizer, Schedule};
-use remat::{
-    DType, Device, JitOptions, Mesh, Result, Tensor, Tree, jit_with, nn, pmean, random, shard_map, spec, value_and_grad,
-};
+use remat::optim::{AdamW, Moments, Optimizer};
+use remat::{DType, Device, Mesh, Result, Tensor, Tree, jit, nn, pmean, random, shard_map, spec, value_and_grad};
 
 #[derive(Clone, Tree)]
 struct Net {
@@ -27,7 +25,7 @@ fn main() -> Result<()> {
     let [hidden, out, points] = random::key(0).split();
     let x = random::uniform(points, [256, 2], DType::F32, -1.0..1.0);
     let y = (x.index((.., 0)) * 3.0).sin() * x.index((.., 1));
-    let adam = AdamW { learning_rate: Schedule::Constant(0.02), ..AdamW::default() };
+    let adam = AdamW::new(0.02);
 
     // Model and state are copied to every device, points are cut. The shards of the results are equal, since the gradients are.
     let step = shard_map(
@@ -41,10 +39,9 @@ fn main() -> Result<()> {
             Ok((net, state, loss))
         },
     );
-    let step = jit_with(&JitOptions { device: Some(device), ..JitOptions::default() }, step);
+    let step = jit(step).on(device);
 
-    let mut net =
-        Net { hidden: nn::Linear::init(hidden, 2, 32, DType::F32), out: nn::Linear::init(out, 32, 1, DType::F32) };
+    let mut net = Net { hidden: nn::Linear::new(hidden, 2, 32), out: nn::Linear::new(out, 32, 1) };
     let mut state = adam.init(&net);
     let mut last = f32::INFINITY;
     for i in 0..200 {

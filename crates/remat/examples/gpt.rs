@@ -3,9 +3,9 @@
 //! Run it with `cargo run -p remat --example gpt`. `remat train` trains such models in earnest.
 
 use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
-use remat::optim::{AdamW, Moments, Optimizer};
+use remat::optim::{self, AdamW, Optimizer};
 use remat::report::saved_residuals;
-use remat::{DType, Policy, Result, Tensor, jit, memory, random, value_and_grad};
+use remat::{DType, Policy, Result, Tensor, jit, memory, random};
 
 const BATCH: usize = 4;
 const CONTEXT: usize = 32;
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         ..Gpt2Config::default()
     };
     let [weights, batches] = random::key(0).split();
-    let model = Gpt2::init(weights, &config, DType::F32);
+    let model = Gpt2::new(weights, &config);
 
     // The blocks are a list; stacked, they run as a loop. Layers name the values that are worth keeping.
     let batch = windows.index(..BATCH);
@@ -42,22 +42,15 @@ fn main() -> Result<()> {
     }
 
     // Where the memory of a step without a policy goes, and what would lower it. Nothing runs for this.
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.01);
     println!("{}", memory::report(&adam, &model, |model: &Gpt2| loss(model, &batch))?);
-    let step = jit(|(model, state, text): &(Gpt2, Moments<Gpt2>, Tensor)| -> Result<(Gpt2, Moments<Gpt2>, Tensor)> {
-        let (loss, gradient) = value_and_grad(|model: &Gpt2| loss(model, text))(model)?;
-        let (model, state) = adam.update(model, &gradient, state)?;
-        Ok((model, state, loss))
-    });
-    let mut model = with(Policy::names(["attn"]))?;
-    let mut state = adam.init(&model);
+    let mut state = adam.start(with(Policy::names(["attn"]))?);
+    let step = jit(optim::step(adam, loss));
     let (mut first, mut last) = (0.0, 0.0);
     let count = windows.dim(0)? as i32;
     for i in 0..40 {
         let rows = random::randint(batches.fold_in(i), [BATCH], DType::I32, 0..count);
-        let loss;
-        (model, state, loss) = step.call((model, state, windows.take(&rows, 0)))?;
-        last = loss.item::<f32>()?;
+        last = step.update(&mut state, &windows.take(&rows, 0))?.item::<f32>()?;
         if i == 0 {
             first = last;
         }

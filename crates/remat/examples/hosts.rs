@@ -4,7 +4,7 @@
 //! process, which has all of the batch, and learns the same.
 
 use remat::cluster::Cluster;
-use remat::optim::{AdamW, Optimizer, Schedule};
+use remat::optim::{AdamW, Optimizer};
 use remat::{DType, Result, Tensor, Tree, jit, nn, random, value_and_grad};
 
 #[derive(Clone, Tree)]
@@ -29,11 +29,10 @@ fn main() -> Result<()> {
     let part = rank * size..(rank + 1) * size;
     let (x, y) = (x.index(part.clone()), y.index(part));
 
-    let net =
-        Net { hidden: nn::Linear::init(hidden, 2, 32, DType::F32), out: nn::Linear::init(out, 32, 1, DType::F32) };
+    let net = Net { hidden: nn::Linear::new(hidden, 2, 32), out: nn::Linear::new(out, 32, 1) };
     // All begin with the parameters of rank 0.
     let mut net = cluster.broadcast(&net)?;
-    let adam = AdamW { learning_rate: Schedule::Constant(0.02), ..AdamW::default() };
+    let adam = AdamW::new(0.02);
     let mut state = adam.init(&net);
     let gradient = jit(|(net, x, y): &(Net, Tensor, Tensor)| {
         value_and_grad(|net: &Net| loss(&(net.clone(), x.clone(), y.clone())))(net)

@@ -4,7 +4,7 @@
 
 use remat::nn::{Gpt2, Gpt2Config, Lora, next_token_loss};
 use remat::optim::{AdamW, Frozen, Optimizer, Partition};
-use remat::{DType, Result, Tensor, jit, random, tree, value_and_grad};
+use remat::{Result, Tensor, jit, random, tree, value_and_grad};
 
 /// Sequences that count up by `by`, modulo 32.
 fn counting(by: i32) -> Tensor {
@@ -42,10 +42,10 @@ fn main() -> Result<()> {
     let config =
         Gpt2Config { vocab_size: 32, n_positions: 12, n_embd: 16, n_layer: 1, n_head: 2, ..Gpt2Config::default() };
     let [weights, adapters] = random::key(0).split();
-    let adam = AdamW { learning_rate: 0.02.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.02);
 
     println!("all parameters learn to count by one:");
-    let base = trained(&adam, Gpt2::init(weights, &config, DType::F32), &counting(1), 40)?;
+    let base = trained(&adam, Gpt2::new(weights, &config), &counting(1), 40)?;
 
     println!("adapters learn to count by three:");
     let lora = Lora { rank: 4, alpha: 8.0, maps: vec!["**.attn.qkv".into(), "**.mlp.*".into()] };

@@ -41,12 +41,9 @@ fn tokens(key: random::Key, positions: usize) -> Tensor {
 
 fn main() -> Result<()> {
     let [lstm, out, batches, long] = random::key(0).split();
-    let mut model = Reader {
-        lstm: Lstm::init(lstm, TOKENS, FEATURES, DType::F32),
-        out: Linear::init(out, FEATURES, TOKENS, DType::F32),
-    };
+    let mut model = Reader { lstm: Lstm::new(lstm, TOKENS, FEATURES), out: Linear::new(out, FEATURES, TOKENS) };
 
-    let adam = AdamW { learning_rate: 0.02.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.02);
     let step = jit(|(model, state, tokens): &(Reader, Moments<Reader>, Tensor)| -> Result<_> {
         let loss = |model: &Reader| Ok(nn::cross_entropy(&model.apply(tokens)?, &tokens.index((.., 0))));
         let (loss, gradient) = value_and_grad(loss)(model)?;

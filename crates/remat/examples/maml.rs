@@ -25,7 +25,7 @@ impl Net {
     /// The net after one step on these points.
     fn adapted(&self, points: &(Tensor, Tensor)) -> Result<Net> {
         let gradient = grad(|net: &Net| net.loss(points))(self)?;
-        tree::map2(self, &gradient, |_, weight, slope| weight - slope * 0.1)
+        tree::map2(self, &gradient, |weight, slope| weight - slope * 0.1)
     }
 }
 
@@ -51,10 +51,10 @@ fn meta_loss(net: &Net, tasks: &Tasks) -> Result<Tensor> {
 
 fn main() -> Result<()> {
     let [first, second, out, batches, test] = random::key(0).split();
-    let layer = |key, inputs| Linear::init(key, inputs, 24, DType::F32);
-    let mut net = Net { layers: vec![layer(first, 1), layer(second, 24)], out: Linear::init(out, 24, 1, DType::F32) };
+    let layer = |key, inputs| Linear::new(key, inputs, 24);
+    let mut net = Net { layers: vec![layer(first, 1), layer(second, 24)], out: Linear::new(out, 24, 1) };
 
-    let adam = AdamW { learning_rate: 0.005.into(), weight_decay: 0.0, ..AdamW::default() };
+    let adam = AdamW::new(0.005).weight_decay(0.0);
     let step = jit(|(net, state, tasks): &(Net, Moments<Net>, Tasks)| -> Result<(Net, Moments<Net>, Tensor)> {
         let (loss, gradient) = value_and_grad(|net: &Net| meta_loss(net, tasks))(net)?;
         let (net, state) = adam.update(net, &gradient, state)?;

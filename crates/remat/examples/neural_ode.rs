@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     let guess = Tensor::new([[0.0f32, 1.0], [-1.0, 0.0]]);
     println!("kept for the backward pass:\n{}", saved_residuals(loss, &guess)?);
 
-    let adam = AdamW { learning_rate: 0.05.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.05);
     let step = jit(|(field, state): &(Tensor, _)| -> Result<_> {
         let (loss, gradient) = value_and_grad(loss)(field)?;
         let (field, state) = adam.update(field, &gradient, state)?;

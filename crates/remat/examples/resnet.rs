@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         num_labels: 4,
         ..ResNetConfig::resnet18()
     };
-    let mut model = ResNet::init(weights, &config, DType::F32);
+    let mut model = ResNet::new(weights, &config);
     let mut statistics = model.statistics()?;
 
     let loss = |(model, statistics, x, class): &(ResNet, Vec<RunningStatistics>, Tensor, Tensor)| -> Result<Loss> {
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     println!("kept for the backward pass: {plain} bytes, and {kept} with blocks computed again");
     assert!(kept < plain);
 
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.01);
     let step = jit(|((model, state, statistics), x, class): &(State, Tensor, Tensor)| -> Result<(State, Tensor)> {
         let loss = |model: &ResNet| recomputed(&(model.clone(), statistics.clone(), x.clone(), class.clone()));
         let ((loss, statistics), gradient) = value_and_grad_aux(loss)(model)?;

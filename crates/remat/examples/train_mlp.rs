@@ -2,8 +2,8 @@
 //!
 //! Run it with `cargo run -p remat --example train_mlp`.
 
-use remat::optim::{AdamW, Moments, Optimizer, Schedule};
-use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, jit, nn, random, value_and_grad};
+use remat::optim::{self, AdamW, Optimizer, Schedule};
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, jit, nn, random};
 
 #[derive(Clone, Tree)]
 struct Mlp {
@@ -17,8 +17,8 @@ impl Mlp {
         let layers = layers.split_vec(depth).into_iter().enumerate();
         let inputs = |i: usize| if i == 0 { 2 } else { width };
         Mlp {
-            layers: layers.map(|(i, key)| nn::Linear::init(key, inputs(i), width, DType::F32)).collect(),
-            out: nn::Linear::init(out, width, 2, DType::F32),
+            layers: layers.map(|(i, key)| nn::Linear::new(key, inputs(i), width)).collect(),
+            out: nn::Linear::new(out, width, 2),
         }
     }
 
@@ -43,29 +43,23 @@ fn spirals(key: random::Key, n: usize) -> (Tensor, Tensor) {
 
 fn main() -> Result<()> {
     let [weights, train, test] = random::key(1).split();
-    let (x, class) = spirals(train, 256);
     let steps = 300;
     let learning_rate = Schedule::WarmupCosine { start: 0.0, peak: 0.02, end: 0.0, warmup_steps: 20, steps };
-    let adam = AdamW { learning_rate, ..AdamW::default() };
+    let adam = AdamW::new(learning_rate);
 
-    // The points are captured, so they are constant. Model and state are moved in, and the new ones come out.
-    let step = jit(|(model, state): &(Mlp, Moments<Mlp>)| -> Result<(Mlp, Moments<Mlp>, Tensor)> {
-        let loss = |model: &Mlp| nn::cross_entropy(&model.apply(&x), &class);
-        let (loss, gradient) = value_and_grad(loss)(model)?;
-        let (model, state) = adam.update(model, &gradient, state)?;
-        Ok((model, state, loss))
-    });
-    let mut model = Mlp::init(weights, 32, 3);
-    let mut state = adam.init(&model);
+    // The state, of model and optimizer, is updated in place. The points are the batch of every step.
+    let mut state = adam.start(Mlp::init(weights, 32, 3));
+    let step =
+        jit(optim::step(adam, |model: &Mlp, (x, class): &(Tensor, Tensor)| nn::cross_entropy(&model.apply(x), class)));
+    let train = spirals(train, 256);
     for i in 0..steps {
-        let loss;
-        (model, state, loss) = step.call((model, state))?;
+        let loss = step.update(&mut state, &train)?;
         if i % 50 == 0 || i + 1 == steps {
             println!("step {i:>3}: loss {loss}");
         }
     }
 
-    let (x, class) = spirals(test, 1000);
+    let ((model, _), (x, class)) = (state, spirals(test, 1000));
     let found = model.apply(&x).argmax(-1);
     let right = found.eq(&class).to_dtype(DType::F32).mean(..).item::<f32>()?;
     println!("of 1000 new points {:.1} % are put on their spiral", 100.0 * right);

@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         time: true,
     };
     let [weights, batches] = random::key(0).split();
-    let mut model = UNet::init(weights, &config, DType::F32);
+    let mut model = UNet::new(weights, &config);
 
     // Convolutions have the name `conv`. The policy is around the whole model: what it does not name is computed again.
     let batch = discs(batches.fold_in(0), 4);
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
         println!("{:<12} keeps {kept:>7} bytes", policy.to_string());
     }
 
-    let adam = AdamW { learning_rate: 0.005.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.005);
     let step = jit(|(model, state, batch): &(UNet, Moments<UNet>, Batch)| -> Result<(UNet, Moments<UNet>, Tensor)> {
         let loss = checkpoint(Policy::names(["conv"]), |model: &UNet| loss(model, batch));
         let (loss, gradient) = value_and_grad(loss)(model)?;

@@ -97,8 +97,9 @@ pub use tensor::{
 };
 pub use trace::{Device, Tensor, Tree, named_scope};
 
-/// Arguments of methods of tensors: operands, scalars, shapes, axes.
+/// Arguments of methods of tensors: operands, scalars, shapes, axes; numbers of bytes.
 pub mod argument {
+    pub use crate::api::Bytes;
     pub use crate::tensor::{Argument, Axes, Dims, Int, Keep, Nested, Operand, Scalar, Starts, keep};
 }
 
@@ -160,10 +161,13 @@ pub mod ahead {
     pub use remat_xla::{AheadOptions, Chip, ChipMemory, Effort, Target, serve_ahead};
 }
 
-/// Trees of tensors: their leaves, paths and structure.
+/// Trees of tensors: their leaves, paths and structure; the parameters of a model.
 pub mod tree {
     pub use crate::api::JacobianOf;
-    pub use crate::trace::{Output, Path, ScalarOutput, Segment, Structure, Tree, Walk, leaves, map, map_nodes, map2};
+    pub use crate::trace::{
+        Output, Path, ScalarOutput, Segment, Structure, Summary, Tree, Walk, leaves, map, map_nodes, map_with_path,
+        map2, parameters, summary,
+    };
 }
 
 #[doc(hidden)]

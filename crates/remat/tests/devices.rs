@@ -51,8 +51,8 @@ fn operations_run_where_an_operand_lives() {
 #[test]
 fn functions_run_where_an_operand_lives() {
     let Some(device) = xla() else { return };
-    let on = tree::map(&Block::init(random::key(0), 16, 2, DType::F32), |_, leaf| leaf.to_device(&device));
-    let off = tree::map(&on, |_, leaf| leaf.to_device(&Device::cpu()));
+    let on = tree::map(&Block::init(random::key(0), 16, 2, DType::F32), |leaf| leaf.to_device(&device));
+    let off = tree::map(&on, |leaf| leaf.to_device(&Device::cpu()));
     let x = random::normal(random::key(1), [2, 4, 16], DType::F32);
     let loss = |block: &Block| checkpoint(Policy::Nothing, |block: &Block| block.apply(&x))(block).square().mean(..);
     let step = jit(value_and_grad(loss));
@@ -60,7 +60,7 @@ fn functions_run_where_an_operand_lives() {
     let (here, gradient_here) = step.call(off).unwrap();
     assert_eq!((name(&there), name(&here)), ("xla-cpu:0".into(), "cpu".into()));
     assert!(there.allclose(&here, 1e-5, 1e-6).unwrap());
-    tree::map2(&gradient_there, &gradient_here, |_, there, here| {
+    tree::map2(&gradient_there, &gradient_here, |there, here| {
         assert_eq!((name(there), name(here)), ("xla-cpu:0".into(), "cpu".into()));
         assert!(there.allclose(here, 1e-4, 1e-5).unwrap(), "{there}\n{here}");
         there.clone()
@@ -235,7 +235,7 @@ fn twenty_training_steps_have_the_losses_of_the_native_engine() {
         Ok::<_, remat::Error>((model, state, loss))
     });
     let losses = |device: &Device| {
-        let mut model = tree::map(&(table.clone(), blocks.clone()), |_, leaf| leaf.to_device(device));
+        let mut model = tree::map(&(table.clone(), blocks.clone()), |leaf| leaf.to_device(device));
         let mut state = adam.init(&model);
         (0..20)
             .map(|_| {

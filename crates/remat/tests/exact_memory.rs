@@ -61,8 +61,8 @@ fn check<A: Tree, R: remat::tree::Output>(name: &str, args: &A, f: impl Fn(&A) -
         assert_eq!(ALLOCATOR.live(), before, "{name}, threads {threads}: something stays of a run");
         assert!(again <= most - planned.temporaries, "{name}, threads {threads}: {again}, {planned}");
         // A call of the function itself makes the tree of the results, when the list of the arguments is gone: a few bytes for each field.
-        drop(step.call(tree::map(args, |_, leaf| leaf.clone()))?);
-        let (_, called) = measured(|| step.call(tree::map(args, |_, leaf| leaf.clone())))?;
+        drop(step.call(tree::map(args, Tensor::clone))?);
+        let (_, called) = measured(|| step.call(tree::map(args, Tensor::clone)))?;
         assert!((again..again + 4096).contains(&called), "{name}, threads {threads}: {called} and not {again}");
     }
     Ok(())
@@ -75,7 +75,7 @@ fn models(dtype: DType) -> Result<()> {
     let [table, keys @ ..] = keys;
     let table = random::normal(table, [TOKENS, FEATURES], dtype);
     let blocks = Vec::from(keys.map(|key| Block::init(key, FEATURES, 4, dtype)));
-    let stacked = tree::map(&blocks[0], |_, leaf| {
+    let stacked = tree::map(&blocks[0], |leaf| {
         let dims = leaf.shape().unwrap_or_default();
         Tensor::zeros([&[LAYERS][..], dims].concat(), dtype) + leaf
     });
@@ -227,7 +227,7 @@ fn training_step<O: Optimizer>(
     };
     let model = weights();
     let first = (model.clone(), optimizer.init(&model), random::normal(random::key(2), [rows, SIZE], DType::F32));
-    let args = || tree::map(&first, |_, leaf| leaf.clone());
+    let args = || tree::map(&first, Tensor::clone);
     let copy = |leaf: &Tensor| {
         let array = leaf.array()?.clone();
         Ok(Tensor::from_value(Array::new(array.aval().clone(), array.into_data())?.into()))

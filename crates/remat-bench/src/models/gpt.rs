@@ -176,7 +176,7 @@ impl Gpt {
 impl Block {
     /// The weights of one of the stacked blocks.
     fn of_layer(&self, layer: usize) -> Block {
-        remat::tree::map(self, |_, stacked| stacked.index(layer))
+        remat::tree::map(self, |stacked| stacked.index(layer))
     }
 
     /// The block under the policy.

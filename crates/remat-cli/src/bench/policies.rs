@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use remat_cli::arguments::{self, policy_name};
+use remat::Policy;
+use remat_cli::arguments;
 use remat_cli::{child, progress};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -78,7 +79,7 @@ pub(super) fn one(case: Case) -> Result<Measured> {
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
-    let named = |text: &str| Ok::<_, anyhow::Error>(policy_name(arguments::policy(text)?.as_ref()));
+    let named = |text: &str| Ok::<_, anyhow::Error>(Policy::name_of(arguments::policy(text)?.as_ref()));
     let asked: Vec<&str> = match args.only.is_empty() {
         true => LISTED.into_iter().chain([config.policy.as_str()]).collect(),
         false => args.only.iter().map(String::as_str).collect(),

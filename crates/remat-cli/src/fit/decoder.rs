@@ -116,7 +116,7 @@ impl Decoder {
     pub(crate) fn random(config: &Config, dtype: DType, device: &Device) -> Result<Decoder> {
         let options = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
         let (mut number, mut failure) = (0, None);
-        let model = tree::map(&Decoder::shape_only(config, dtype), |path, leaf| {
+        let model = tree::map_with_path(&Decoder::shape_only(config, dtype), |path, leaf| {
             let (name, index) = (path.to_string(), number);
             number += 1;
             let drawn = |_: &()| -> Result<Tensor> {
@@ -166,7 +166,7 @@ impl Decoder {
 
 /// Weights in this dtype.
 fn in_dtype<T: Tree>(weights: &T, dtype: DType) -> T {
-    tree::map(weights, |_, weight| weight.to_dtype(dtype))
+    tree::map(weights, |weight| weight.to_dtype(dtype))
 }
 
 impl Norm {

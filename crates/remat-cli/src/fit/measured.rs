@@ -8,7 +8,7 @@ use remat::ir::{CompileOptions, MemoryStats};
 use remat::report::readable_bytes;
 use remat::tree::leaves;
 use remat::{Cpu, DType, Device, JitOptions, Policy, Tensor, jit_with, random};
-use remat_cli::arguments::{self, policy_name};
+use remat_cli::arguments;
 use remat_cli::table::{readable_seconds, table};
 use remat_cli::times::median;
 use remat_cli::{child, progress, resident};
@@ -141,7 +141,7 @@ fn rows(case: Case) -> Result<Vec<Row>> {
             context: case.context,
             chips: 1,
         };
-        let mut row = Row::failed(device.name(), &policy_name(policy.as_ref()), batch, None);
+        let mut row = Row::failed(device.name(), &Policy::name_of(policy.as_ref()), batch, None);
         let planned = plan(&step, policy.as_ref(), &device);
         row.planned = planned.as_ref().ok().copied();
         let measured = planned.and_then(|_| measure(&step, policy.as_ref(), &device, case.steps));

@@ -7,7 +7,6 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use remat::ir::{ErrorKind, MemorySpace, did_you_mean};
 use remat::{DType, Device, JitOptions, Policy, Tensor, jit_with};
-use remat_cli::arguments::policy_name;
 use remat_opt::cost::Machine;
 use remat_xla::{
     AheadOptions, Attention, Chip, ChipMemory, Effort, Options, Platform, Plugin, Target, compile_module_ahead,
@@ -231,7 +230,7 @@ pub(super) fn shown(policy: Option<&Policy>) -> String {
             let names: Vec<&str> = offloaded.iter().map(|name| &**name).collect();
             format!("OffloadNames({})", names.join(", "))
         }
-        _ => policy_name(policy),
+        _ => Policy::name_of(policy),
     }
 }
 

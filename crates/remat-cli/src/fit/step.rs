@@ -183,8 +183,8 @@ impl Step {
             Optimizer::Adamw => State::Adamw(Box::new(AdamW::default().init(&shapes))),
         };
         // Each leaf is copied on its own, so that the first step takes the memory of all of them, as the next ones do.
-        let state = tree::map(&jit_with(&native, zeros).call(())?, |_, leaf| leaf.to_device(device));
-        let batch = tree::map(&super::measured::tokens(self)?, |_, leaf| leaf.to_device(device));
+        let state = tree::map(&jit_with(&native, zeros).call(())?, |leaf| leaf.to_device(device));
+        let batch = tree::map(&super::measured::tokens(self)?, |leaf| leaf.to_device(device));
         Ok(Arguments { model, state, batch })
     }
 

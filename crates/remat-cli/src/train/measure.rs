@@ -73,7 +73,7 @@ impl Steps {
         resident::reset_peak();
         let [weights, tokens] = random::key(config.seed).split();
         let step = Step::of(config)?;
-        let model = tree::map(&config.model(&architecture, &weights)?, |_, leaf| leaf.to_device(&device));
+        let model = tree::map(&config.model(&architecture, &weights)?, |leaf| leaf.to_device(&device));
         let (optimizer, scale) = step.init(&model)?;
         let state = State { step: 0, model, optimizer, scale };
         let options = JitOptions { plan, ..config.options(&state.model)? };

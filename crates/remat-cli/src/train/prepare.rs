@@ -245,9 +245,9 @@ impl<'a> Job<'a> {
         };
         let device = &self.device;
         Ok(State {
-            model: tree::map(&state.model, |_, leaf| leaf.to_device(device)),
-            optimizer: tree::map(&state.optimizer, |_, leaf| leaf.to_device(device)),
-            scale: tree::map(&state.scale, |_, leaf| leaf.to_device(device)),
+            model: tree::map(&state.model, |leaf| leaf.to_device(device)),
+            optimizer: tree::map(&state.optimizer, |leaf| leaf.to_device(device)),
+            scale: tree::map(&state.scale, |leaf| leaf.to_device(device)),
             ..state
         })
     }

@@ -113,7 +113,7 @@ impl Step {
                 (scale.unscale(&gradient), Some((scale, finite)))
             }
         };
-        let gradient = tree::map(&gradient, |_, leaf| leaf.named(GRADIENT));
+        let gradient = tree::map(&gradient, |leaf| leaf.named(GRADIENT));
         let (norm, value) = self.clip;
         let (gradient, gradient_norm) = match norm {
             None => (gradient, None),
@@ -149,21 +149,21 @@ fn accumulated(
     gradient_of: impl Fn(&Batch) -> remat::Result<(Tensor, Model)>,
 ) -> remat::Result<(Tensor, Model)> {
     let [rows, context] = batch.tokens.dims()?;
-    let parts = tree::map(batch, |_, leaf| leaf.reshape([count, rows / count, context]));
-    let none = (Tensor::from(0.0f32), tree::map(trained, |_, leaf| leaf.zeros_like()));
+    let parts = tree::map(batch, |leaf| leaf.reshape([count, rows / count, context]));
+    let none = (Tensor::from(0.0f32), tree::map(trained, |leaf| leaf.zeros_like()));
     let add = |(loss, sum): &(Tensor, Model), part: &Batch| -> remat::Result<_> {
         let (more, gradient) = gradient_of(part)?;
-        Ok(((loss + more, tree::map2(sum, &gradient, |_, sum, gradient| sum + gradient)?), ()))
+        Ok(((loss + more, tree::map2(sum, &gradient, |sum, gradient| sum + gradient)?), ()))
     };
     let ((loss, sum), ()) = scan(add, &none, &parts)?;
     let mean = |leaf: &Tensor| if leaf.dtype().is_ok_and(DType::is_float) { leaf / count as f64 } else { leaf.clone() };
-    Ok((loss / count as f64, tree::map(&sum, |_, leaf| mean(leaf))))
+    Ok((loss / count as f64, tree::map(&sum, |leaf| mean(leaf))))
 }
 
 /// The tree with only the selected leaves; the others become empty integers, which no optimizer changes.
 fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
     let mut takes = takes.iter();
-    tree::map(tree, |_, leaf| match takes.next() {
+    tree::map(tree, |leaf| match takes.next() {
         Some(false) => Tensor::zeros([0], DType::I32),
         _ => leaf.clone(),
     })
@@ -172,7 +172,7 @@ fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
 /// The model with the selected leaves replaced by those of another.
 fn merged(model: &Model, other: &Model, takes: &[bool]) -> remat::Result<Model> {
     let mut takes = takes.iter();
-    tree::map2(model, other, |_, own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
+    tree::map2(model, other, |own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
 }
 
 /// The state after the steps up to `steps`. `done` gets each new state with the numbers and the learning rate of its step, and returns whether

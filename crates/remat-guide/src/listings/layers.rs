@@ -23,7 +23,7 @@ pub(crate) fn main() -> Result<()> {
     println!("== policies");
     // ANCHOR: policies
     for policy in [None, Some(Policy::Dots), Some(Policy::names(["attn"])), Some(Policy::Nothing)] {
-        let name = policy.as_ref().map_or("none".to_string(), Policy::to_string);
+        let name = Policy::name_of(policy.as_ref());
         let kept = saved_residuals(loss, &stacked.clone().with_policy(policy))?.intermediate_bytes();
         println!("{name:<16} {kept:>8} bytes");
     }

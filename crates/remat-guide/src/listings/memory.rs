@@ -101,7 +101,7 @@ pub(crate) fn main() -> Result<()> {
 
     println!("== live");
     // ANCHOR: live
-    let small = tree::map(&model, |_, leaf| leaf.clone());
+    let small = tree::map(&model, Tensor::clone);
     let live = jit(|model: &Gpt2| value_and_grad(loss)(model)).memory_report(&small)?;
     println!("{} values are live at the peak; the largest:", live.live.len());
     let mut largest: Vec<_> = live.live.iter().collect();

@@ -22,10 +22,10 @@ impl Net {
     fn init(key: Key) -> Net {
         let [category, hidden, out] = key.split();
         Net {
-            category: Embedding::init(category, 10, 4, DType::F32),
-            hidden: Linear { bias: None, ..Linear::init(hidden, 8, 32, DType::F32) },
-            norm: LayerNorm::init(32, DType::F32),
-            out: Linear::init(out, 32, 3, DType::F32),
+            category: Embedding::new(category, 10, 4),
+            hidden: Linear::new(hidden, 8, 32).without_bias(),
+            norm: LayerNorm::new(32),
+            out: Linear::new(out, 32, 3),
         }
     }
 
@@ -71,7 +71,7 @@ pub(crate) fn main() -> Result<()> {
     // ANCHOR: initializers
     let hidden = Linear {
         weight: Initializer::HeNormal.linear(random::key(3), 256, 256, DType::F32),
-        ..Linear::init(random::key(4), 256, 256, DType::F32)
+        ..Linear::new(random::key(4), 256, 256)
     };
     let orthogonal = Initializer::Orthogonal.linear(random::key(5), 256, 256, DType::F32);
     println!("standard deviation {:.4}", hidden.weight.std(..).item::<f32>()?);

@@ -20,7 +20,7 @@ fn state_bytes(optimizer: &impl Optimizer) -> Result<usize> {
 
 pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     println!("== bytes");
-    let momentum = Sgd { momentum: 0.9, ..Sgd::default() };
+    let momentum = Sgd::default().momentum(0.9);
     for (name, bytes) in [
         ("Sgd", state_bytes(&Sgd::default())?),
         ("Sgd, momentum", state_bytes(&momentum)?),
@@ -29,7 +29,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
         ("Adafactor", state_bytes(&Adafactor::default())?),
         ("Lion", state_bytes(&Lion::default())?),
         ("Muon", state_bytes(&Muon::default())?),
-        ("Accumulate<AdamW>", state_bytes(&Accumulate { optimizer: AdamW::default(), steps: 4 })?),
+        ("Accumulate<AdamW>", state_bytes(&Accumulate::new(AdamW::default(), 4))?),
     ] {
         println!("{name:<18} {bytes:>9} bytes");
     }
@@ -44,11 +44,8 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
 
     println!("== train");
     // ANCHOR: train
-    let adam = Accumulate {
-        // Decay for matrices, not for biases. The rate counts updates: one for each four calls.
-        optimizer: AdamW { learning_rate: rate, weight_decay: 0.01, decay: Mask::Matrices, ..AdamW::default() },
-        steps: 4,
-    };
+    // Decay for matrices, not for biases. The rate counts updates: one for each four calls.
+    let adam = Accumulate::new(AdamW::new(rate).weight_decay(0.01).decay(Mask::Matrices), 4);
     let step = jit(|(model, state, x): &(Mlp, State, Tensor)| -> Result<(Mlp, State, Tensor, Tensor)> {
         let loss = |model: &Mlp| (model.apply(x) - x.sin()).square().mean(..);
         let (loss, gradient) = value_and_grad(loss)(model)?;
@@ -97,7 +94,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     println!("== parts");
     // ANCHOR: parts
     // Only the second map is trained. The first has no state, and inside `jit` its gradient is not computed.
-    let optimizer = Partition { mask: Mask::paths(["down.**"]), chosen: AdamW::default(), others: Frozen };
+    let optimizer = Partition::new(Mask::paths(["down.**"]), AdamW::default(), Frozen);
     let gradient = grad(|model: &Mlp| model.apply(&batch(0)).square().mean(..))(&model)?;
     let (next, state) = optimizer.update(&model, &gradient, &optimizer.init(&model))?;
     assert_eq!(next.up.weight.to_vec::<f32>()?, model.up.weight.to_vec::<f32>()?);
@@ -106,7 +103,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     // ANCHOR_END: parts
 
     // ANCHOR: ema
-    let ema = Ema { decay: 0.9, ..Ema::default() };
+    let ema = Ema::new(0.9);
     let mut averaged = ema.init(&model);
     for model in [&model, &next] {
         averaged = ema.update(model, &averaged)?; // after each step

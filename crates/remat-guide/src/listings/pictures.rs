@@ -29,8 +29,8 @@ struct Block {
 
 impl Block {
     fn init(key: Key, channels: usize) -> Block {
-        let conv = |key| Conv { bias: None, ..Conv::init(key, channels, channels, [3, 3], DType::F32) };
-        Block { convs: key.split::<2>().map(conv).into(), norms: vec![BatchNorm::init(channels, DType::F32); 2] }
+        let conv = |key| Conv::new(key, channels, channels, [3, 3]).without_bias();
+        Block { convs: key.split::<2>().map(conv).into(), norms: vec![BatchNorm::new(channels); 2] }
     }
 
     fn train(&self, x: &Tensor, stats: &[RunningStatistics]) -> Result<(Tensor, Vec<RunningStatistics>)> {
@@ -64,15 +64,15 @@ impl Net {
     fn init(key: Key, depth: i64) -> Net {
         let [stem, blocks, out] = key.split();
         Net {
-            stem: Conv { strides: vec![2, 2], ..Conv::init(stem, 1, 8, [3, 3], DType::F32) },
+            stem: Conv::new(stem, 1, 8, [3, 3]).strides([2, 2]),
             blocks: (0..depth).map(|i| Block::init(blocks.fold_in(i), 8)).collect(),
-            out: Linear::init(out, 8, 4, DType::F32),
+            out: Linear::new(out, 8, 4),
         }
     }
 
     /// The statistics before the first batch.
     fn stats(&self) -> Stats {
-        vec![vec![RunningStatistics::init(8, DType::F32); 2]; self.blocks.len()]
+        vec![vec![RunningStatistics::new(8); 2]; self.blocks.len()]
     }
 
     // ANCHOR: passes
@@ -109,7 +109,7 @@ pub(crate) fn main() -> Result<()> {
     // Files and cameras have channels last. Layers of `nn` have them as axis 1.
     let photos = random::uniform(random::key(3), [2, 32, 48, 3], DType::F32, 0.0..1.0);
     let x = photos.transpose([0, 3, 1, 2]);
-    let conv = Conv { strides: vec![2, 2], ..Conv::init(random::key(4), 3, 8, [3, 3], DType::F32) };
+    let conv = Conv::new(random::key(4), 3, 8, [3, 3]).strides([2, 2]);
     let y = conv.apply(&x);
     println!("{} by {} is {}", x.aval()?, conv.kernel.aval()?, y.aval()?);
     // ANCHOR_END: layouts
@@ -123,7 +123,7 @@ pub(crate) fn main() -> Result<()> {
     println!("== train");
     // ANCHOR: train
     let [weights, batches, test] = random::key(0).split();
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.01);
     let step = jit(|(state, x, class): &(State, Tensor, Tensor)| -> Result<(State, Tensor)> {
         let loss = |net: &Net| -> Result<_> {
             let (logits, stats) = net.train(&Policy::Nothing, x, &state.stats)?;

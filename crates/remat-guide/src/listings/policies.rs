@@ -31,7 +31,7 @@ pub(crate) fn main() -> Result<()> {
         Some(Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host)),
         Some(Policy::Nothing),
     ] {
-        let name = policy.as_ref().map_or("none".to_string(), Policy::to_string);
+        let name = Policy::name_of(policy.as_ref());
         let blocks = blocks.clone().with_policy(policy);
         let peak = readable_bytes(step.memory(&blocks)?.peak);
         let saved = readable_bytes(saved_residuals(loss, &blocks)?.intermediate_bytes());

@@ -1,9 +1,9 @@
 //! The ten-minute start.
 
 // ANCHOR: uses
-use remat::optim::{AdamW, Moments, Optimizer};
+use remat::optim::{self, AdamW, Optimizer};
 use remat::report::print_saved_residuals;
-use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, grad, jit, nn, random, value_and_grad};
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, grad, jit, nn, random};
 // ANCHOR_END: uses
 
 // ANCHOR: model
@@ -16,7 +16,7 @@ struct Model {
 impl Model {
     fn init(key: random::Key) -> Model {
         let [up, down] = key.split();
-        Model { up: nn::Linear::init(up, 2, 32, DType::F32), down: nn::Linear::init(down, 32, 1, DType::F32) }
+        Model { up: nn::Linear::new(up, 2, 32), down: nn::Linear::new(down, 32, 1) }
     }
 
     fn apply(&self, x: &Tensor) -> Tensor {
@@ -46,22 +46,18 @@ pub(crate) fn main() -> Result<()> {
     let x = random::uniform(points, [256, 2], DType::F32, -1.0..1.0);
     let y = x.index((.., ..1)) * x.index((.., 1..));
 
-    let adam = AdamW { learning_rate: 0.02.into(), ..AdamW::default() };
-    let step = jit(|(model, state): &(Model, Moments<Model>)| -> Result<(Model, Moments<Model>, Tensor)> {
-        let (loss, gradient) = value_and_grad(|model: &Model| loss(model, &x, &y))(model)?;
-        let (model, state) = adam.update(model, &gradient, state)?;
-        Ok((model, state, loss))
-    });
+    let adam = AdamW::new(0.02);
+    let mut state = adam.start(Model::init(weights)); // the model, and the state of the optimizer
+    let step = jit(optim::step(adam, |model: &Model, (x, y): &(Tensor, Tensor)| loss(model, x, y)));
 
-    let mut model = Model::init(weights);
-    let mut state = adam.init(&model);
+    let batch = (x.clone(), y.clone());
     for i in 0..=200 {
-        let loss;
-        (model, state, loss) = step.call((model, state))?;
+        let loss = step.update(&mut state, &batch)?;
         if i % 50 == 0 {
             println!("step {i:>3}: loss {:.4}", loss.item::<f32>()?);
         }
     }
+    let (model, _) = state;
     // ANCHOR_END: train
 
     println!("== kept");

@@ -17,9 +17,9 @@ impl Net {
     fn init(key: Key) -> Net {
         let [first, second] = key.split();
         Net {
-            first: Linear::init(first, 8, 64, DType::F32),
-            norm: BatchNorm::init(64, DType::F32),
-            second: Linear::init(second, 64, 2, DType::F32),
+            first: Linear::new(first, 8, 64),
+            norm: BatchNorm::new(64),
+            second: Linear::new(second, 64, 2),
         }
     }
 
@@ -52,7 +52,7 @@ pub(crate) fn main() -> Result<()> {
     let x = random::normal(data, [128, 8], DType::F32);
     let class = (x.index((.., 0)) * x.index((.., 1))).gt(0.0).to_dtype(DType::I32);
 
-    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    let adam = AdamW::new(0.01);
     let precision = Precision::bf16();
     let step = jit(|(state, key): &(State, Key)| -> Result<(State, Tensor)> {
         let loss = checkpoint(Policy::Nothing, |net: &Net| -> Result<(Tensor, RunningStatistics)> {
@@ -67,7 +67,7 @@ pub(crate) fn main() -> Result<()> {
     });
 
     let net = Net::init(weights);
-    let mut state = State { moments: adam.init(&net), stats: RunningStatistics::init(64, DType::F32), net };
+    let mut state = State { moments: adam.init(&net), stats: RunningStatistics::new(64), net };
     for i in 0..=100 {
         let loss;
         (state, loss) = step.call((state, masks.fold_in(i)))?;

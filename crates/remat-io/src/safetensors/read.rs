@@ -253,7 +253,7 @@ impl SafeTensors {
         }
         let mut tensors = tensors.into_iter();
         // There is a tensor for each leaf.
-        Ok(tree::map(like, |_, leaf| tensors.next().unwrap_or_else(|| leaf.clone())))
+        Ok(tree::map(like, |leaf| tensors.next().unwrap_or_else(|| leaf.clone())))
     }
 
     fn read(&self, name: &str) -> Result<Tensor> {

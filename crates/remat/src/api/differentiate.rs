@@ -67,11 +67,14 @@ pub fn grad_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(f: impl Fn(&A) 
 #[track_caller]
 pub fn value_and_grad<A: Tree, R: ScalarOutput>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<(Tensor, A)> {
     let loc = current_loc();
-    move |x| {
-        let (program, _) = trace_tree_at(Order::current().plus(1), x, loc, &f)?;
-        let (mut outs, grad) = run_gradient(x, program, loc)?;
-        Ok((outs.swap_remove(0), grad))
-    }
+    move |x| value_and_grad_at(loc, &f, x)
+}
+
+/// The value and the gradient at `x` of a function that was given at `loc`.
+pub(crate) fn value_and_grad_at<A: Tree, R: ScalarOutput>(loc: Loc, f: impl Fn(&A) -> R, x: &A) -> Result<(Tensor, A)> {
+    let (program, _) = trace_tree_at(Order::current().plus(1), x, loc, &f)?;
+    let (mut outs, grad) = run_gradient(x, program, loc)?;
+    Ok((outs.swap_remove(0), grad))
 }
 
 /// As [`value_and_grad`], for a function that also returns a tree that is not differentiated: `((value, aux), gradient)`.

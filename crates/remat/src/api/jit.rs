@@ -12,7 +12,7 @@ use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
 
-use super::limit::{OverLimit, memory_limit};
+use super::limit::OverLimit;
 use super::plan::Plan;
 use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
@@ -23,7 +23,14 @@ use crate::trace::{
     trace_tree,
 };
 
-/// Options of [`jit_with`].
+/// Options of [`jit_with`]. [`Jitted`] has a method for each: `jit(f).on(&device).memory_limit("4GiB")`.
+///
+/// ```
+/// use remat::{JitOptions, Tensor, jit_with};
+/// let options = JitOptions { name: Some("double".into()), memory_limit: Some(1 << 20), ..JitOptions::default() };
+/// assert_eq!(jit_with(&options, |x: &Tensor| x + x).call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct JitOptions {
     /// The name in programs and reports; `None` is the function's own name.
@@ -32,9 +39,8 @@ pub struct JitOptions {
     /// operands are, or on the default [`Device`] if none of them is bound to a device. Results do not depend on the number of threads.
     ///
     /// ```
-    /// use remat::{Cpu, JitOptions, Tensor, jit_with};
-    /// let options = JitOptions { device: Some(Cpu::with_threads(1)?.into()), ..JitOptions::default() };
-    /// let double = jit_with(&options, |x: &Tensor| x + x);
+    /// use remat::{Cpu, Tensor, jit};
+    /// let double = jit(|x: &Tensor| x + x).on(Cpu::with_threads(1)?);
     /// assert_eq!(double.call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
     /// # Ok::<(), remat::Error>(())
     /// ```
@@ -45,14 +51,14 @@ pub struct JitOptions {
     /// values.
     ///
     /// ```
-    /// use remat::{DType, JitOptions, Tensor, grad, jit, jit_with};
+    /// use remat::{DType, Tensor, grad, jit};
     /// // The backward pass of twelve layers reads what the forward pass computes.
     /// let w = Tensor::eye(64, DType::F32);
     /// let loss = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.matmul(&w).tanh()).sum(..);
     /// let x = Tensor::ones([256, 64], DType::F32);
     /// let free = jit(grad(loss));
     /// let limit = free.memory(&x)?.peak * 7 / 10;
-    /// let limited = jit_with(&JitOptions { memory_limit: Some(limit), ..JitOptions::default() }, grad(loss));
+    /// let limited = jit(grad(loss)).memory_limit(limit);
     /// assert!(limited.memory(&x)?.peak <= limit);
     /// assert_eq!(limited.call(x.clone())?.to_vec::<f32>()?, free.call(x)?.to_vec::<f32>()?);
     /// # Ok::<(), remat::Error>(())
@@ -70,10 +76,9 @@ pub struct JitOptions {
     /// has no effect.
     ///
     /// ```
-    /// use remat::{DType, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
+    /// use remat::{DType, Mesh, Shardings, Tensor, jit, spec};
     /// let mesh = Mesh::new([("data", 2)])?;
-    /// let options = JitOptions { in_shardings: Some(Shardings::new(&mesh, spec!["data"])), ..JitOptions::default() };
-    /// let double = jit_with(&options, |x: &Tensor| x + x);
+    /// let double = jit(|x: &Tensor| x + x).in_shardings(Shardings::new(&mesh, spec!["data"]));
     /// assert_eq!(double.call(Tensor::ones([4], DType::F32))?.to_vec::<f32>()?, [2.0; 4]);
     /// let error = double.call(Tensor::ones([3], DType::F32)).unwrap_err();
     /// assert_eq!(error.message(), "dimension 0 of f32[3] cannot be cut into 2 shards by P(data)");
@@ -92,10 +97,10 @@ pub struct JitOptions {
 /// Dropping the `Jitted` frees it. Programs for one [`Cpu::sharing_memory`] share one such memory.
 pub struct Jitted<A, R: Output, F> {
     f: F,
-    name: Arc<str>,
-    target: Target,
-    in_shardings: Option<Shardings>,
-    out_shardings: Option<Shardings>,
+    pub(super) name: Arc<str>,
+    pub(super) target: Target,
+    pub(super) in_shardings: Option<Shardings>,
+    pub(super) out_shardings: Option<Shardings>,
     loc: Loc,
     cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
     /// The program of the last call. The next call usually has the same kind of argument, and comparing it with the last one is much faster
@@ -125,12 +130,12 @@ enum Slot<T> {
 }
 
 /// A traced function, and its executables once they are needed.
-struct Entry<T> {
+pub(super) struct Entry<T> {
     key: Key,
     program: Program,
     /// The path of each leaf of the argument.
     paths: Arc<[Arc<str>]>,
-    like: T,
+    pub(super) like: T,
     /// The executables, one for each device on which it has run.
     compiled: Mutex<Vec<Arc<Compiled>>>,
 }
@@ -148,7 +153,7 @@ pub fn jit<A: Tree, R: Output, F: Fn(&A) -> R>(f: F) -> Jitted<A, R, F> {
     jit_with(&JitOptions::default(), f)
 }
 
-/// As [`jit`] with options.
+/// As [`jit`] with options. For those that are known where the function is made, its methods are shorter: `jit(f).memory_limit("4GiB")`.
 #[track_caller]
 pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) -> Jitted<A, R, F> {
     Jitted {
@@ -156,7 +161,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
         name: options.name.clone().unwrap_or_else(short_type_name::<F>).into(),
         target: Target {
             device: options.device.clone(),
-            memory_limit: options.memory_limit,
+            memory_limit: options.memory_limit.map(Ok),
             over_limit: options.over_limit,
             plan: options.plan.clone(),
             checks: options.checks,
@@ -183,26 +188,34 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// The first error inside the function; a failed or abstract tensor in the argument; operands on two devices.
     #[track_caller]
     pub fn call(&self, args: A) -> Result<R::Tree> {
-        let (leaves, entry) = match self.like_last(&args) {
-            Some(found) => found,
-            None => {
-                let (leaves, structure) = structure(&args);
-                let entry = self.entry(&args, &leaves, structure)?;
-                (leaves, entry)
-            }
-        };
+        let (leaves, entry) = self.found(&args)?;
         drop(args);
         let loc = current_loc();
         let outs = if Tracer::is_open() {
-            let operands = operands(&entry.program.captured, leaves);
-            let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
-            let operands: Vec<&Tensor> = operands.iter().collect();
-            bind_at(op, &operands, self.loc).map_err(|e| e.at(loc))?
+            self.staged(&entry, leaves, loc)?
         } else {
             let compiled = self.compiled(&entry, &leaves).map_err(|e| e.at(loc))?;
             compiled.run("jit", leaves, loc).map_err(|e| e.at(loc))?
         };
         rebuild(&entry.like, outs)
+    }
+
+    /// The leaves of an argument, and the program for it.
+    pub(super) fn found(&self, args: &A) -> Result<(Vec<Tensor>, Arc<Entry<R::Tree>>)> {
+        if let Some(found) = self.like_last(args) {
+            return Ok(found);
+        }
+        let (leaves, structure) = structure(args);
+        let entry = self.entry(args, &leaves, structure)?;
+        Ok((leaves, entry))
+    }
+
+    /// The results of a call as an equation of the open trace.
+    pub(super) fn staged(&self, entry: &Entry<R::Tree>, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
+        let operands = operands(&entry.program.captured, leaves);
+        let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
+        let operands: Vec<&Tensor> = operands.iter().collect();
+        bind_at(op, &operands, self.loc).map_err(|e| e.at(loc))
     }
 
     /// As [`Jitted::call`], and waits; with the time of each step that the engine ran: its operation, your line, and whether it belongs to
@@ -325,7 +338,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             let captured = (0..lowered.captured()).map(|_| false);
             let is_donated = |leaf: &Tensor| leaf.is_abstract() || is_donated(&device, leaf);
             let donated = captured.chain(leaves.iter().map(is_donated)).collect();
-            Plan::unlimited(lowered.clone(), donated)?.within(memory_limit(self.target.limit())?)
+            Plan::unlimited(lowered.clone(), donated)?.within(self.target.limit()?)
         };
         plan().map_err(|error: Error| error.at(loc))
     }
@@ -425,6 +438,12 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
     }
 
+    /// Forgets all programs, after an option has changed.
+    pub(super) fn forget(&mut self) {
+        self.cache.get_mut().unwrap_or_else(|e| e.into_inner()).clear();
+        *self.last.get_mut().unwrap_or_else(|e| e.into_inner()) = None;
+    }
+
     fn cache(&self) -> MutexGuard<'_, HashMap<Key, Slot<R::Tree>>> {
         self.cache.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -509,7 +528,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     }
 
     #[track_caller]
-    fn compiled(&self, entry: &Entry<R::Tree>, leaves: &[Tensor]) -> Result<Arc<Compiled>> {
+    pub(super) fn compiled(&self, entry: &Entry<R::Tree>, leaves: &[Tensor]) -> Result<Arc<Compiled>> {
         let device = self.target.device_for("jit", &entry.program.captured, leaves)?;
         let mut all = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
         let found = all.iter().position(|compiled| compiled.device().name() == device.name());

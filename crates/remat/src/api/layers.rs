@@ -157,9 +157,9 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// ```
 /// use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 /// use remat::report::saved_residuals;
-/// use remat::{DType, Layers, Policy, Tensor, checkpoint_layers, random};
+/// use remat::{Layers, Policy, Tensor, checkpoint_layers, random};
 /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 4, n_head: 2, ..Gpt2Config::default() };
-/// let model = Gpt2::init(random::key(0), &config, DType::F32);
+/// let model = Gpt2::new(random::key(0), &config);
 /// let tokens = Tensor::arange(0..16).reshape([2, 8]);
 /// let loss = |model: &Gpt2| next_token_loss(&model.apply(&tokens), &tokens, None);
 /// let kept = |layers: Layers| -> remat::Result<usize> {

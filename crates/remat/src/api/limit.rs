@@ -4,13 +4,15 @@ use std::env;
 
 use remat_ir::{Error, ErrorKind, Result, parse_bytes};
 
+use crate::trace::current_loc;
+
 /// What to do with a program that needs more memory than its limit.
 ///
 /// ```
-/// use remat::{DType, JitOptions, OverLimit, Tensor, grad, jit_with};
+/// use remat::{DType, OverLimit, Tensor, grad, jit};
 /// let loss = |x: &Tensor| (0..10).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum(..);
-/// let options = JitOptions { memory_limit: Some(150_000), over_limit: OverLimit::Refuse, ..JitOptions::default() };
-/// let error = jit_with(&options, grad(loss)).call(Tensor::ones([64, 64], DType::F32)).unwrap_err();
+/// let step = jit(grad(loss)).memory_limit(150_000).over_limit(OverLimit::Refuse);
+/// let error = step.call(Tensor::ones([64, 64], DType::F32)).unwrap_err();
 /// assert!(error.message().contains("(150000 B)"), "{error}");
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -23,6 +25,62 @@ pub enum OverLimit {
     /// The program is not compiled.
     Refuse,
 }
+
+/// A number of bytes: an integer, or a text such as `500000`, `512MiB` or `1.5GiB`. Arguments that are one take both.
+///
+/// ```
+/// use remat::argument::Bytes;
+/// assert_eq!(Bytes::from("1.5KiB").get()?, 1536);
+/// assert_eq!(Bytes::from(1536).get()?, 1536);
+/// let error = Bytes::from("4GB").get().unwrap_err();
+/// assert_eq!(error.message(), "'4GB' is not a number of bytes such as 500000, 512MiB or 1.5GiB");
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bytes(std::result::Result<usize, String>);
+
+impl Bytes {
+    /// The number.
+    ///
+    /// # Errors
+    /// If the text is not a number of bytes.
+    #[track_caller]
+    pub fn get(self) -> Result<usize> {
+        self.of("bytes")
+    }
+
+    /// As [`Bytes::get`], for a method of this name.
+    #[track_caller]
+    pub(super) fn of(self, method: &str) -> Result<usize> {
+        let loc = current_loc();
+        self.0.map_err(|text| {
+            let message = format!("'{text}' is not a number of bytes such as {EXAMPLES}");
+            Error::new(ErrorKind::Argument, method, message).at(loc)
+        })
+    }
+}
+
+impl From<usize> for Bytes {
+    fn from(bytes: usize) -> Bytes {
+        Bytes(Ok(bytes))
+    }
+}
+
+impl From<&str> for Bytes {
+    /// Whether the text is a number is found out when it is used.
+    fn from(text: &str) -> Bytes {
+        Bytes(parse_bytes(text).ok_or_else(|| text.to_string()))
+    }
+}
+
+impl From<String> for Bytes {
+    fn from(text: String) -> Bytes {
+        Bytes::from(text.as_str())
+    }
+}
+
+/// Numbers of bytes for messages about texts that are none.
+const EXAMPLES: &str = "500000, 512MiB or 1.5GiB";
 
 /// The environment variable with the default limit.
 const VARIABLE: &str = "REMAT_MEMORY_LIMIT";
@@ -37,7 +95,7 @@ pub(super) fn memory_limit(option: Option<usize>) -> Result<Option<usize>> {
     };
     let text = text.to_string_lossy();
     parse_bytes(&text).map(Some).ok_or_else(|| {
-        let message = format!("{VARIABLE} is '{text}' and must be a number of bytes such as 500000, 512MiB or 1.5GiB");
+        let message = format!("{VARIABLE} is '{text}' and must be a number of bytes such as {EXAMPLES}");
         Error::new(ErrorKind::Argument, "compile", message)
     })
 }

@@ -19,9 +19,11 @@ pub(crate) mod linearization;
 mod plan;
 mod program;
 pub(crate) mod residuals;
+mod settings;
 mod shard;
 mod skeleton;
 mod stages;
+mod update;
 
 pub use associative::{AssociativeScanOptions, associative_scan, associative_scan_with};
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
@@ -29,6 +31,7 @@ pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
 pub use custom::{custom_jvp, custom_vjp};
 pub use custom_remat::custom_remat;
+pub(crate) use differentiate::value_and_grad_at;
 pub use differentiate::{
     grad, grad_aux, jvp, linear_transpose, linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux,
 };
@@ -36,7 +39,7 @@ pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
 pub(crate) use layers::repeated;
 pub use layers::{Layers, checkpoint_layers};
-pub use limit::OverLimit;
+pub use limit::{Bytes, OverLimit};
 pub use linear_map::LinearMap;
 pub use plan::{Explanation, Plan, plan};
 pub use program::{eval_shape, make_jaxpr};

@@ -142,7 +142,7 @@ impl Shardings {
     pub(super) fn constrain<T: Tree>(&self, what: &str, tree: &T, loc: Loc) -> Result<T> {
         let (leaves, structure) = leaves_of(tree)?;
         let mut specs = self.specs.of_leaves("jit", what, &leaves, &structure)?.into_iter();
-        Ok(map(tree, |_, x| match specs.next() {
+        Ok(map(tree, |x| match specs.next() {
             Some(spec) => pinned_at(loc, || x.with_sharding_constraint(&Sharding::new(&self.mesh, spec))),
             None => x.clone(),
         }))
@@ -315,7 +315,7 @@ fn run<A: Tree, R: Output>(
 #[track_caller]
 pub fn psum<T: Tree>(tree: &T, axes: impl Into<AxisNames>) -> T {
     let axes = axes.into();
-    crate::trace::pinned(|| map(tree, |_, x| x.psum(axes.clone())))
+    crate::trace::pinned(|| map(tree, |x| x.psum(axes.clone())))
 }
 
 /// The tree with [`Tensor::pmean`] of each leaf, for example to average gradients.
@@ -331,5 +331,5 @@ pub fn psum<T: Tree>(tree: &T, axes: impl Into<AxisNames>) -> T {
 #[track_caller]
 pub fn pmean<T: Tree>(tree: &T, axes: impl Into<AxisNames>) -> T {
     let axes = axes.into();
-    crate::trace::pinned(|| map(tree, |_, x| x.pmean(axes.clone())))
+    crate::trace::pinned(|| map(tree, |x| x.pmean(axes.clone())))
 }

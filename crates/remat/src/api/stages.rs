@@ -17,7 +17,7 @@ use super::plan::Plan;
 use crate::checks::{Checked, Checks};
 use crate::trace::{
     Device, Program, Repr, Tensor, Tracer, compute, current_loc, default_device, expect_avals, into_values, operands,
-    tensors, two_devices,
+    pinned_at, tensors, two_devices,
 };
 use crate::transform::on_one_device;
 
@@ -26,7 +26,8 @@ use crate::transform::on_one_device;
 pub(super) struct Target {
     /// The device that the user asked for.
     pub(super) device: Option<Device>,
-    pub(super) memory_limit: Option<usize>,
+    /// The limit that the user asked for, or the error of a text that is no number of bytes.
+    pub(super) memory_limit: Option<Result<usize>>,
     pub(super) over_limit: OverLimit,
     /// The plan whose steps its program runs.
     pub(super) plan: Option<Plan>,
@@ -35,9 +36,13 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The limit that the user asked for, with the option or with a plan.
-    pub(super) fn limit(&self) -> Option<usize> {
-        self.memory_limit.or(self.plan.as_ref().map(Plan::peak))
+    /// The limit that the user asked for, with the option or with a plan, or else that of the environment.
+    ///
+    /// # Errors
+    /// If one of them is no number of bytes.
+    pub(super) fn limit(&self) -> Result<Option<usize>> {
+        let asked = self.memory_limit.clone().transpose()?;
+        memory_limit(asked.or(self.plan.as_ref().map(Plan::peak)))
     }
 
     /// The device of a run with these captured constants and leaves: the requested one, or else the one on which any of them is, or else
@@ -167,7 +172,7 @@ impl Lowered {
     pub fn moves(&self) -> Result<Moves> {
         let moves = || {
             let (device, jaxpr) = self.placed("moves")?;
-            let options = self.options(&device, &jaxpr, memory_limit(self.target.limit())?, Vec::new());
+            let options = self.options(&device, &jaxpr, self.target.limit()?, Vec::new());
             device.engine().moves(&jaxpr, &options)
         };
         let loc = current_loc();
@@ -271,7 +276,7 @@ impl Lowered {
     #[track_caller]
     pub(super) fn compile_on(&self, device: &Device, donated: Vec<bool>) -> Result<Compiled> {
         let loc = current_loc();
-        let limit = memory_limit(self.target.limit()).map_err(|error| error.at(loc))?;
+        let limit = self.target.limit().map_err(|error| error.at(loc))?;
         let jaxpr = device.placed(&self.jaxpr).map_err(|error| error.at(loc))?;
         let options = self.options(device, &jaxpr, limit, donated);
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
@@ -403,13 +408,12 @@ impl Compiled {
     /// if it computes everything once.
     ///
     /// ```
-    /// use remat::{DType, JitOptions, Tensor, grad, jit, jit_with};
+    /// use remat::{DType, Tensor, grad, jit};
     /// let w = Tensor::eye(64, DType::F32);
     /// let loss = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.matmul(&w).tanh()).sum(..);
     /// let x = Tensor::ones([256, 64], DType::F32);
     /// let limit = jit(grad(loss)).memory(&x)?.peak * 7 / 10;
-    /// let options = JitOptions { memory_limit: Some(limit), ..JitOptions::default() };
-    /// let program = jit_with(&options, grad(loss)).lower(&x)?.compile()?;
+    /// let program = jit(grad(loss)).memory_limit(limit).lower(&x)?.compile()?;
     /// let planned = program.rematerialization().expect("less than it needs");
     /// assert_eq!(planned.recomputed[0].value.aval.to_string(), "f32[256,64]");
     /// assert!(planned.overhead() > 0.0);
@@ -517,7 +521,32 @@ impl Compiled {
 
     /// Runs the program on leaves with its avals, on its device or the host.
     pub(super) fn run(&self, operation: &str, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
-        let values = self.values(operation, leaves)?;
+        self.run_values(operation, self.values(operation, leaves)?, loc)
+    }
+
+    /// As [`Compiled::run`]. An error comes with the leaves if nothing has been written into them: the run had not begun, or it had checks,
+    /// and kept them.
+    pub(super) fn run_or_return(
+        &self,
+        operation: &str,
+        leaves: Vec<Tensor>,
+        loc: Loc,
+    ) -> Result<Vec<Tensor>, (Error, Option<Vec<Tensor>>)> {
+        let mut given = self.captured.iter().chain(&leaves);
+        if let Err(error) = given.try_for_each(|tensor| pinned_at(loc, || tensor.value(operation).map(drop))) {
+            return Err((error, Some(leaves)));
+        }
+        let values = into_values(operation, operands(&self.captured, leaves)).map_err(|error| (error, None))?;
+        let leaves =
+            |values: Vec<Value>| values.into_iter().skip(self.captured.len()).map(Tensor::from_value).collect();
+        if let Err(error) = self.expect_limit(&values) {
+            return Err((error, Some(leaves(values))));
+        }
+        let kept = self.checked.is_some().then(|| leaves(values.clone()));
+        self.run_values(operation, values, loc).map_err(|error| (error, kept))
+    }
+
+    fn run_values(&self, operation: &str, values: Vec<Value>, loc: Loc) -> Result<Vec<Tensor>> {
         match &self.checked {
             None => Ok(tensors(self.executable.execute(values)?, loc)),
             Some((jaxpr, checked)) => {
@@ -535,13 +564,20 @@ impl Compiled {
     /// If the run would need more than the limit.
     fn values(&self, operation: &str, leaves: Vec<Tensor>) -> Result<Vec<Value>> {
         let values = into_values(operation, operands(&self.captured, leaves))?;
+        self.expect_limit(&values)?;
+        Ok(values)
+    }
+
+    /// # Errors
+    /// If the run would need more than the limit.
+    fn expect_limit(&self, values: &[Value]) -> Result<()> {
         if let Some(limit) = self.limit {
-            let needed = self.executable.peak_of(&values);
+            let needed = self.executable.peak_of(values);
             if needed > limit {
                 return Err(self.memory_report().over_limit(needed, limit));
             }
         }
-        Ok(values)
+        Ok(())
     }
 
     /// An argument of the program in words.

@@ -22,10 +22,9 @@ pub(crate) use walk::Checked;
 /// outside of them: `REMAT_DEBUG_NANS=1` for [`Checks::NANS`], `REMAT_CHECKED=1` for [`Checks::INDICES`].
 ///
 /// ```
-/// use remat::{Checks, ErrorKind, JitOptions, Tensor, grad, jit_with};
-/// let options = JitOptions { checks: Some(Checks::NANS), ..JitOptions::default() };
+/// use remat::{Checks, ErrorKind, Tensor, grad, jit};
 /// // The derivative of the root is infinite at 0, and 0 times infinity is NaN.
-/// let f = jit_with(&options, grad(|x: &Tensor| (x * x).sqrt().sum(..)));
+/// let f = jit(grad(|x: &Tensor| (x * x).sqrt().sum(..))).checks(Checks::NANS);
 /// assert_eq!(f.call(Tensor::new([3.0f32, -4.0]))?.to_vec::<f32>()?, [1.0, -1.0]);
 /// let error = f.call(Tensor::new([3.0f32, 0.0])).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Value);

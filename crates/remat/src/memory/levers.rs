@@ -130,7 +130,7 @@ pub(super) fn of_precision<M: Tree, O: Optimizer, R: ScalarOutput>(
     let is_wide = |leaf: &Tensor| leaf.dtype().is_ok_and(|dtype| dtype.is_float() && dtype.size() > DType::Bf16.size());
     let wide = tree::leaves(model).iter().any(|(_, leaf)| is_wide(leaf));
     let narrow =
-        |model: &M| tree::map(model, |_, leaf| if is_wide(leaf) { leaf.to_dtype(DType::Bf16) } else { leaf.clone() });
+        |model: &M| tree::map(model, |leaf| if is_wide(leaf) { leaf.to_dtype(DType::Bf16) } else { leaf.clone() });
     let model = wide.then(|| shape_only(model)).and_then(Result::ok)?;
     let model = eval_shape(narrow)(&model).ok()?;
     // A loss may require the dtype of its parameters; then this change is not proposed.

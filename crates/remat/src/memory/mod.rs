@@ -8,9 +8,9 @@
 //! ```
 //! use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 //! use remat::optim::AdamW;
-//! use remat::{DType, Tensor, memory, random};
+//! use remat::{Tensor, memory, random};
 //! let config = Gpt2Config { vocab_size: 50, n_positions: 64, n_embd: 16, n_layer: 4, n_head: 2, ..Gpt2Config::default() };
-//! let model = Gpt2::init(random::key(0), &config, DType::F32);
+//! let model = Gpt2::new(random::key(0), &config);
 //! let tokens = Tensor::arange(0..256).reshape([4, 64]) % 50;
 //! let report = memory::report(&AdamW::default(), &model, |model| next_token_loss(&model.apply(&tokens), &tokens, None))?;
 //! assert_eq!(report.largest(), memory::Part::Activations);

@@ -86,7 +86,7 @@ impl Step {
         let (parameters, states) = (tree::leaves(&model).len(), tree::leaves(&state).len());
         let update = |(model, state): &(M, O::State<M>)| {
             let (loss, gradients) = value_and_grad(&loss)(model)?;
-            let gradients = tree::map(&gradients, |_, leaf| leaf.named(GRADIENT));
+            let gradients = tree::map(&gradients, |leaf| leaf.named(GRADIENT));
             let (model, state) = optimizer.update(model, &gradients, state)?;
             Result::Ok((loss, model, state))
         };
@@ -140,5 +140,5 @@ fn part(value: &LiveValue, captured: usize, parameters: usize) -> Part {
 /// # Errors
 /// If a tensor has failed.
 pub(super) fn shape_only<M: Tree>(model: &M) -> Result<M> {
-    eval_shape(|model: &M| tree::map(model, |_, leaf| leaf.clone()))(model)
+    eval_shape(|model: &M| tree::map(model, |leaf| leaf.clone()))(model)
 }

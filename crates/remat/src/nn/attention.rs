@@ -5,7 +5,7 @@ use remat_ir::{Error, ErrorKind, Literal, Result};
 use super::{KvCache, Linear};
 use crate::layer::{apply, deferred, pinned};
 use crate::random::Key;
-use crate::trace::current_loc;
+use crate::trace::{current_loc, setters};
 use crate::{DType, Tensor, Tree, named_scope};
 
 /// The options of [`dot_product_attention`].
@@ -128,7 +128,7 @@ fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Attention, random};
-/// let attention = Attention::init(random::key(0), 16, 4, DType::F32);
+/// let attention = Attention::new(random::key(0), 16, 4);
 /// let x = random::normal(random::key(1), [2, 8, 16], DType::F32);
 /// let y = attention.apply(&x);
 /// assert_eq!(y.shape()?, [2, 8, 16]);
@@ -147,6 +147,10 @@ pub struct Attention {
     pub heads: usize,
     /// Whether a position attends only to itself and to earlier positions; `true` by default. With a cache this is always so.
     pub causal: bool,
+}
+
+setters! { Attention:
+    causal(bool) => causal;
 }
 
 impl Attention {

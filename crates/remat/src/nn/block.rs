@@ -9,7 +9,7 @@ use crate::{DType, Result, Tensor, Tree, named_scope};
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Mlp, random};
-/// let mlp = Mlp::init(random::key(0), 16, 64, DType::F32);
+/// let mlp = Mlp::new(random::key(0), 16, 64);
 /// assert_eq!(mlp.apply(&Tensor::ones([8, 16], DType::F32)).shape()?, [8, 16]);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -50,7 +50,7 @@ impl Mlp {
 ///
 /// ```
 /// use remat::{DType, Policy, Tensor, checkpoint, nn::Block, random};
-/// let block = Block::init(random::key(0), 16, 4, DType::F32);
+/// let block = Block::new(random::key(0), 16, 4);
 /// let apply = checkpoint(Policy::names(["attn"]), |x: &Tensor| block.apply(x));
 /// assert_eq!(apply(&Tensor::ones([2, 8, 16], DType::F32)).shape()?, [2, 8, 16]);
 /// # Ok::<(), remat::Error>(())

@@ -33,8 +33,8 @@ impl KvCache {
     /// An empty cache. The shape is `[layers, batch, positions, key heads, features]`.
     ///
     /// ```
-    /// use remat::{DType, nn::KvCache};
-    /// let cache = KvCache::init([2, 1, 16, 4, 8], DType::F32);
+    /// use remat::nn::KvCache;
+    /// let cache = KvCache::new([2, 1, 16, 4, 8]);
     /// assert_eq!((cache.length.item::<i32>()?, cache.keys.shape()?), (0, &[2, 1, 16, 4, 8][..]));
     /// # Ok::<(), remat::Error>(())
     /// ```
@@ -55,8 +55,8 @@ impl KvCache {
     /// If so many tokens do not fit in the cache.
     ///
     /// ```
-    /// use remat::{DType, nn::KvCache};
-    /// let cache = KvCache::init([1, 2, 8, 4, 16], DType::F32);
+    /// use remat::nn::KvCache;
+    /// let cache = KvCache::new([1, 2, 8, 4, 16]);
     /// assert_eq!(cache.positions(3)?.to_vec::<i32>()?, [0, 1, 2]);
     /// let full = cache.advanced(6);
     /// let message = "6 of 8 positions are taken, and 3 more do not fit";
@@ -114,7 +114,7 @@ impl KvCache {
     ///
     /// ```
     /// use remat::{DType, Tensor, nn::KvCache};
-    /// let cache = KvCache::init([2, 1, 8, 1, 4], DType::F32);
+    /// let cache = KvCache::new([2, 1, 8, 1, 4]);
     /// let x = Tensor::ones([1, 3, 1, 4], DType::F32);
     /// let (y, cache) = cache.attend(&Tensor::from(1), &x, &x, &x, None)?;
     /// assert_eq!((y.shape()?, cache.advanced(3).length.item::<i32>()?), (&[1, 3, 1, 4][..], 3));

@@ -5,21 +5,22 @@ use remat_ir::{Error, ErrorKind, Result};
 use super::linear::normal;
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
+use crate::trace::setters;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A convolution with weights, in any number of spatial dimensions.
 ///
-/// The strides and other options are fields, set where the layer is created. For a convolution in groups, create the weights with the input
+/// The strides and other options are fields, set by methods where the layer is created. For a convolution in groups, create the weights with the input
 /// channels of one group:
 ///
 /// ```
 /// use remat::{DType, Padding, Tensor, nn::Conv, random};
 /// let [first, second] = random::key(0).split();
-/// let halved = Conv { strides: vec![2, 2], ..Conv::init(first, 3, 8, [3, 3], DType::F32) };
+/// let halved = Conv::new(first, 3, 8, [3, 3]).strides([2, 2]);
 /// let x = Tensor::ones([2, 3, 16, 16], DType::F32);
 /// assert_eq!(halved.apply(&x).shape()?, [2, 8, 8, 8]);
 ///
-/// let depthwise = Conv { groups: 8, padding: Padding::Valid, ..Conv::init(second, 1, 8, [3, 3], DType::F32) };
+/// let depthwise = Conv::new(second, 1, 8, [3, 3]).groups(8).padding(Padding::Valid);
 /// assert_eq!(depthwise.apply(&halved.apply(&x)).shape()?, [2, 8, 6, 6]);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -40,6 +41,13 @@ pub struct Conv {
     pub groups: usize,
 }
 
+setters! { Conv:
+    strides(impl Into<Vec<usize>>) => strides;
+    padding(Padding) => padding;
+    dilation(impl Into<Vec<usize>>) => dilation;
+    groups(usize) => groups;
+}
+
 impl Conv {
     /// Weights as in [`Linear::init`](super::Linear::init), where the number of inputs is that of the elements in a window, and a bias of
     /// zeros. `window` has the sizes of the kernel's spatial dimensions.
@@ -56,6 +64,12 @@ impl Conv {
             dilation: Vec::new(),
             groups: 1,
         })
+    }
+
+    /// The same without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> Conv {
+        Conv { bias: None, ..self }
     }
 
     /// The convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`.

@@ -6,6 +6,7 @@ use super::conv::{kernel, per_feature};
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
 use crate::tensor::spatial_numbers;
+use crate::trace::setters;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A transposed convolution with weights, in any number of spatial dimensions. It is the transpose of a [`Conv`](super::Conv) with the same
@@ -13,7 +14,7 @@ use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::ConvTranspose, random};
-/// let doubled = ConvTranspose { strides: vec![2, 2], ..ConvTranspose::init(random::key(0), 8, 3, [4, 4], DType::F32) };
+/// let doubled = ConvTranspose::new(random::key(0), 8, 3, [4, 4]).strides([2, 2]);
 /// assert_eq!(doubled.apply(&Tensor::ones([2, 8, 5, 6], DType::F32)).shape()?, [2, 3, 10, 12]);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -39,6 +40,13 @@ pub struct ConvTranspose {
 
 const NAME: &str = "nn::ConvTranspose::apply";
 
+setters! { ConvTranspose:
+    strides(impl Into<Vec<usize>>) => strides;
+    padding(Padding) => padding;
+    dilation(impl Into<Vec<usize>>) => dilation;
+    groups(usize) => groups;
+}
+
 impl ConvTranspose {
     /// Weights as in [`Conv::init`](super::Conv::init), with a bias of zeros. `window` has the sizes of the kernel's spatial dimensions.
     ///
@@ -54,6 +62,12 @@ impl ConvTranspose {
             dilation: Vec::new(),
             groups: 1,
         })
+    }
+
+    /// The same without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> ConvTranspose {
+        ConvTranspose { bias: None, ..self }
     }
 
     /// The transposed convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`.

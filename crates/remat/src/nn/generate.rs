@@ -13,9 +13,9 @@ use crate::{DType, JitOptions, Jitted, Tensor, Tree, eval_shape, jit_with};
 ///
 /// ```
 /// use remat::nn::{Decoder, Gpt2, Gpt2Config};
-/// use remat::{DType, Tensor, random};
+/// use remat::{Tensor, random};
 /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 1, n_head: 2, ..Gpt2Config::default() };
-/// let model = Gpt2::init(random::key(0), &config, DType::F32);
+/// let model = Gpt2::new(random::key(0), &config);
 /// assert_eq!((model.vocabulary()?, model.context()?), (50, Some(16)));
 /// let (logits, cache) = model.apply_cached(&Tensor::new([[3, 1, 4]]), Decoder::cache(&model, 1, 8)?)?;
 /// assert_eq!((logits.shape()?, cache.length.item::<i32>()?), (&[1, 3, 50][..], 3));
@@ -59,9 +59,9 @@ pub trait Decoder: Tree + Clone {
 ///
 /// ```
 /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
-/// use remat::{DType, random};
+/// use remat::random;
 /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
-/// let generator = Generator::new(Gpt2::init(random::key(0), &config, DType::F32), Sampling::default());
+/// let generator = Generator::new(Gpt2::new(random::key(0), &config), Sampling::default());
 /// let mut text = vec![3, 1, 4];
 /// for tokens in generator.tokens(random::key(1), &[&text.clone()], 20)? {
 ///     text.push(tokens?[0]);
@@ -138,9 +138,9 @@ impl<M: Decoder> Generator<M> {
     ///
     /// ```
     /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
-    /// use remat::{DType, eval_shape, random};
+    /// use remat::{eval_shape, random};
     /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
-    /// let init = |key: &random::Key| Gpt2::init(key.reuse(), &config, DType::F32);
+    /// let init = |key: &random::Key| Gpt2::new(key.reuse(), &config);
     /// let generator = Generator::new(eval_shape(init)(&random::key(0))?, Sampling::default());
     /// for seed in 0..2 {
     ///     let model = init(&random::key(seed));
@@ -211,9 +211,9 @@ impl<M: Decoder> Generator<M> {
     ///
     /// ```
     /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
-    /// use remat::{DType, random};
+    /// use remat::random;
     /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
-    /// let generator = Generator::new(Gpt2::init(random::key(0), &config, DType::F32), Sampling::default());
+    /// let generator = Generator::new(Gpt2::new(random::key(0), &config), Sampling::default());
     /// assert!(generator.peak(1, 3, 20)? > generator.peak(1, 3, 2)?);
     /// # Ok::<(), remat::Error>(())
     /// ```
@@ -252,9 +252,9 @@ impl<M: Decoder> Generator<M> {
 ///
 /// ```
 /// use remat::nn::{self, Llama, LlamaConfig, Sampling};
-/// use remat::{DType, random};
+/// use remat::random;
 /// let config = LlamaConfig { vocab_size: 50, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, num_attention_heads: 2, ..LlamaConfig::default() };
-/// let model = Llama::init(random::key(0), &config, DType::F32);
+/// let model = Llama::new(random::key(0), &config);
 /// let texts = nn::generate(random::key(0), &model, &[vec![1, 2, 3], vec![4]], 5, Sampling::greedy())?;
 /// assert_eq!((texts[0].len(), texts[1].len(), texts[1][0]), (8, 6, 4));
 /// # Ok::<(), remat::Error>(())

@@ -16,7 +16,7 @@ use crate::{DType, Tensor, Tree, named_scope};
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::{GroupedAttention, Rotary}, random};
-/// let attention = GroupedAttention::init(random::key(0), 16, [4, 2], 4, DType::F32);
+/// let attention = GroupedAttention::new(random::key(0), 16, [4, 2], 4);
 /// let rotation = Rotary::new(4).at(&Tensor::arange(0..8), DType::F32);
 /// let x = random::normal(random::key(1), [3, 8, 16], DType::F32);
 /// assert_eq!(attention.apply(&x, Some(&rotation)).shape()?, [3, 8, 16]);
@@ -158,7 +158,7 @@ fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> 
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::GatedMlp, random};
-/// let mlp = GatedMlp::init(random::key(0), 16, 40, DType::F32);
+/// let mlp = GatedMlp::new(random::key(0), 16, 40);
 /// assert_eq!(mlp.apply(&Tensor::ones([8, 16], DType::F32)).shape()?, [8, 16]);
 /// # Ok::<(), remat::Error>(())
 /// ```

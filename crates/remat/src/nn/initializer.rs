@@ -18,7 +18,7 @@ use crate::{DType, Tensor, TriangularConfig};
 /// let [layer, weight] = random::key(0).split();
 /// let hidden = Linear {
 ///     weight: Initializer::HeNormal.linear(weight, 200, 300, DType::F32),
-///     ..Linear::init(layer, 200, 300, DType::F32)
+///     ..Linear::new(layer, 200, 300)
 /// };
 /// let deviation = hidden.weight.std(..).item::<f32>()?;
 /// assert!((deviation / (2f32 / 200.0).sqrt() - 1.0).abs() < 0.02);

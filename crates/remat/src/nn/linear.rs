@@ -11,11 +11,11 @@ use crate::{DType, Tensor, Tree};
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Linear, random};
-/// let layer = Linear::init(random::key(0), 3, 5, DType::F32);
+/// let layer = Linear::new(random::key(0), 3, 5);
 /// let y = layer.apply(&Tensor::ones([2, 4, 3], DType::F32));
 /// assert_eq!(y.shape()?, [2, 4, 5]);
 ///
-/// let no_bias = Linear { bias: None, ..layer };
+/// let no_bias = layer.without_bias();
 /// # assert_eq!(no_bias.apply(&Tensor::ones([3], DType::F32)).shape()?, [5]);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -41,6 +41,12 @@ impl Linear {
             let weight = normal(key, &[inputs, outputs], dtype, 1.0 / (inputs.max(1) as f64).sqrt());
             Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)), adapter: None }
         })
+    }
+
+    /// The same without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> Linear {
+        Linear { bias: None, ..self }
     }
 
     /// The map of `x`, of type `dtype[.., inputs]`: `dtype[.., outputs]`.
@@ -78,8 +84,8 @@ fn expect_features(layer: &str, x: &Tensor, weights: &Tensor, axis: usize) -> Re
 /// A table of vectors, one for each entry.
 ///
 /// ```
-/// use remat::{DType, Tensor, nn::Embedding, random};
-/// let bytes = Embedding::init(random::key(0), 256, 16, DType::F32);
+/// use remat::{Tensor, nn::Embedding, random};
+/// let bytes = Embedding::new(random::key(0), 256, 16);
 /// let x = bytes.apply(&Tensor::new([[104, 105]]));
 /// assert_eq!(x.shape()?, [1, 2, 16]);
 /// assert_eq!(bytes.logits(&x).shape()?, [1, 2, 256]);

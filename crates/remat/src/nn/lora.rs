@@ -30,14 +30,14 @@ pub struct LowRank {
 /// ```
 /// use remat::nn::{Gpt2, Gpt2Config, Lora, next_token_loss};
 /// use remat::optim::{AdamW, Frozen, Optimizer, Partition};
-/// use remat::{DType, Tensor, grad, random};
+/// use remat::{Tensor, grad, random};
 /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
 /// let tokens = Tensor::arange(0..16).reshape([2, 8]);
 /// let loss = |model: &Gpt2| next_token_loss(&model.apply(&tokens), &tokens, None);
 ///
 /// let [weights, adapters] = random::key(0).split();
 /// let lora = Lora { rank: 4, alpha: 8.0, maps: vec!["**.attn.qkv".into()] };
-/// let model = lora.attach(adapters, &Gpt2::init(weights, &config, DType::F32))?;
+/// let model = lora.attach(adapters, &Gpt2::new(weights, &config))?;
 /// // The adapters are trained, and nothing else; there is no state for the rest.
 /// let optimizer = Partition { mask: Lora::mask(), chosen: AdamW::default(), others: Frozen };
 /// let state = optimizer.init(&model);

@@ -1,8 +1,9 @@
 //! Layers of neural networks: plain structs of tensors.
 //!
-//! A layer is a struct that derives [`Tree`](crate::Tree). It is created by `init` from a random key and applied by a method. So a model is
-//! a struct of layers, its gradient has the model's own type, and freezing, sharing or replacing a part is ordinary Rust. There is no trait
-//! for layers, no parameter store and no training mode.
+//! A layer is a struct that derives [`Tree`](crate::Tree). It is created from a random key, by `new` in f32 and by `init` in any dtype, and
+//! applied by a method. Its fields are public, and its options have methods too: `Conv::new(key, 3, 8, [3, 3]).strides([2, 2])`. So a model
+//! is a struct of layers, its gradient has the model's own type, and freezing, sharing or replacing a part is ordinary Rust. There is no
+//! trait for layers, no parameter store and no training mode.
 //!
 //! ```
 //! use remat::{DType, Tensor, Tree, grad, nn, random};
@@ -17,8 +18,8 @@
 //! }
 //!
 //! let [first, second] = random::key(0).split();
-//! let hidden = nn::Linear::init(first, 4, 16, DType::F32);
-//! let model = Model { hidden, out: nn::Linear::init(second, 16, 3, DType::F32) };
+//! let hidden = nn::Linear::new(first, 4, 16);
+//! let model = Model { hidden, out: nn::Linear::new(second, 16, 3) };
 //! let (x, classes) = (Tensor::ones([8, 4], DType::F32), Tensor::zeros([8], DType::I32));
 //! let gradient = grad(|model: &Model| nn::cross_entropy(&model.apply(&x), &classes))(&model)?;
 //! assert_eq!(gradient.out.weight.shape()?, [16, 3]);
@@ -37,6 +38,7 @@ mod divergence;
 mod dropout;
 mod generate;
 mod grouped;
+mod in_f32;
 mod initializer;
 mod linear;
 mod lora;

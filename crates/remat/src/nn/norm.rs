@@ -4,6 +4,7 @@ use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::conv::per_feature;
 use crate::layer::{deferred, pinned};
+use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
 
 /// The default number that is added to a variance before the square root.
@@ -12,8 +13,8 @@ const EPS: f64 = 1e-5;
 /// [`Tensor::layer_norm`] of the last axis with weights.
 ///
 /// ```
-/// use remat::{DType, Tensor, nn::LayerNorm};
-/// let norm = LayerNorm { eps: 0.0, ..LayerNorm::init(2, DType::F32) };
+/// use remat::{Tensor, nn::LayerNorm};
+/// let norm = LayerNorm::new(2).eps(0.0);
 /// assert_eq!(norm.apply(&Tensor::new([[1.0f32, 3.0]])).to_vec::<f32>()?, [-1.0, 1.0]);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -27,6 +28,10 @@ pub struct LayerNorm {
     pub eps: f64,
 }
 
+setters! { LayerNorm:
+    eps(f64) => eps;
+}
+
 impl LayerNorm {
     /// A scale of ones and a bias of zeros.
     #[track_caller]
@@ -36,6 +41,12 @@ impl LayerNorm {
             bias: Some(Tensor::zeros([features], dtype)),
             eps: EPS,
         })
+    }
+
+    /// The same without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> LayerNorm {
+        LayerNorm { bias: None, ..self }
     }
 
     /// `x` normalised, of type `dtype[.., features]`.
@@ -51,8 +62,8 @@ impl LayerNorm {
 /// [`Tensor::rms_norm`] of the last axis with weights.
 ///
 /// ```
-/// use remat::{DType, Tensor, nn::RmsNorm};
-/// let norm = RmsNorm { eps: 0.0, ..RmsNorm::init(2, DType::F32) };
+/// use remat::{Tensor, nn::RmsNorm};
+/// let norm = RmsNorm::new(2).eps(0.0);
 /// assert_eq!(norm.apply(&Tensor::new([[5.0f32, -5.0]])).to_vec::<f32>()?, [1.0, -1.0]);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -62,6 +73,10 @@ pub struct RmsNorm {
     pub scale: Tensor,
     /// Added to the mean square; 1e-5 by default.
     pub eps: f64,
+}
+
+setters! { RmsNorm:
+    eps(f64) => eps;
 }
 
 impl RmsNorm {
@@ -88,8 +103,8 @@ impl RmsNorm {
 /// and Szegedy, "Batch normalization", 2015.
 ///
 /// ```
-/// use remat::{DType, Tensor, nn::BatchNorm};
-/// let norm = BatchNorm { eps: 0.0, ..BatchNorm::init(1, DType::F32) };
+/// use remat::{Tensor, nn::BatchNorm};
+/// let norm = BatchNorm::new(1).eps(0.0);
 /// let x = Tensor::new([[1.0f32], [3.0]]);
 /// assert_eq!(norm.apply(&x).to_vec::<f32>()?, [-1.0, 1.0]);
 /// let (mean, variance) = norm.statistics(&x);
@@ -104,6 +119,10 @@ pub struct BatchNorm {
     pub bias: Tensor,
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
+}
+
+setters! { BatchNorm:
+    eps(f64) => eps;
 }
 
 impl BatchNorm {
@@ -166,8 +185,8 @@ impl BatchNorm {
 /// 2018.
 ///
 /// ```
-/// use remat::{DType, Tensor, nn::GroupNorm};
-/// let norm = GroupNorm { eps: 0.0, ..GroupNorm::init(4, 2, DType::F32) };
+/// use remat::{Tensor, nn::GroupNorm};
+/// let norm = GroupNorm::new(4, 2).eps(0.0);
 /// let x = Tensor::new([[1.0f32, 3.0, 10.0, 20.0]]);
 /// assert_eq!(norm.apply(&x).to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
 /// # Ok::<(), remat::Error>(())
@@ -182,6 +201,10 @@ pub struct GroupNorm {
     pub groups: usize,
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
+}
+
+setters! { GroupNorm:
+    eps(f64) => eps;
 }
 
 impl GroupNorm {

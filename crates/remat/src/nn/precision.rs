@@ -15,7 +15,7 @@ use crate::{DType, Tree, tree};
 /// use remat::nn::{Linear, Precision};
 /// use remat::{DType, Tensor, grad, random};
 /// let precision = Precision { compute: DType::Bf16, ..Precision::default() };
-/// let model = Linear::init(random::key(0), 4, 3, DType::F32);
+/// let model = Linear::new(random::key(0), 4, 3);
 /// let x = Tensor::ones([2, 4], DType::F32);
 /// let loss = |model: &Linear| {
 ///     let (model, x) = precision.to_compute(&(model.clone(), x.clone()));
@@ -109,7 +109,7 @@ fn expect_float(what: &str, dtype: DType) -> Result<()> {
 }
 
 fn floats_to<T: Tree>(what: &str, dtype: DType, tree: &T) -> T {
-    tree::map(tree, |_, leaf| match leaf.dtype() {
+    tree::map(tree, |leaf| match leaf.dtype() {
         Ok(own) if own.is_float() && own != dtype => deferred(|| {
             expect_float(what, dtype)?;
             Ok(leaf.to_dtype(dtype))

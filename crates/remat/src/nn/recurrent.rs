@@ -6,7 +6,7 @@ use super::Linear;
 use super::linear::expect_float_weights;
 use crate::layer::{deferred, pinned};
 use crate::random::{self, Key};
-use crate::trace::{current_loc, deferred_array};
+use crate::trace::{current_loc, deferred_array, setters};
 use crate::{DType, ScanOptions, Tensor, Tree, named_scope, scan_with};
 
 /// The state of an [`Lstm`] between two positions: hidden values and memory cells, `[batch, features]` each.
@@ -26,7 +26,7 @@ pub struct LstmState {
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Lstm, random};
-/// let lstm = Lstm::init(random::key(0), 3, 8, DType::F32);
+/// let lstm = Lstm::new(random::key(0), 3, 8);
 /// let (y, last) = lstm.apply(&Tensor::ones([2, 5, 3], DType::F32), None)?;
 /// assert_eq!((y.shape()?, last.cell.shape()?), (&[2, 5, 8][..], &[2, 8][..]));
 /// // One position more, from where the sequence ended:
@@ -42,6 +42,10 @@ pub struct Lstm {
     pub hidden: Linear,
     /// Whether to run from the last position to the first.
     pub reverse: bool,
+}
+
+setters! { Lstm:
+    reverse(bool) => reverse;
 }
 
 impl Lstm {
@@ -117,7 +121,7 @@ impl Lstm {
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Gru, random};
-/// let gru = Gru::init(random::key(0), 3, 8, DType::F32);
+/// let gru = Gru::new(random::key(0), 3, 8);
 /// let (y, last) = gru.apply(&Tensor::ones([2, 5, 3], DType::F32), None)?;
 /// assert_eq!((y.shape()?, last.shape()?), (&[2, 5, 8][..], &[2, 8][..]));
 /// assert!(y.index((.., -1)).allclose(&last, 0.0, 0.0)?);
@@ -131,6 +135,10 @@ pub struct Gru {
     pub hidden: Linear,
     /// Whether to run from the last position to the first.
     pub reverse: bool,
+}
+
+setters! { Gru:
+    reverse(bool) => reverse;
 }
 
 impl Gru {

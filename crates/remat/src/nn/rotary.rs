@@ -3,6 +3,7 @@
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::layer::{deferred, pinned};
+use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
 
 /// Positions as rotations of pairs of features. The product of a rotated query and a rotated key depends only on the distance of their
@@ -88,6 +89,12 @@ impl RopeScaling {
             }
         }
     }
+}
+
+setters! { Rotary:
+    theta(f64) => theta;
+    pairing(Pairing) => pairing;
+    scaling(RopeScaling) => scaling;
 }
 
 impl Rotary {

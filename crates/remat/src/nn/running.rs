@@ -4,7 +4,7 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::BatchNorm;
 use crate::layer::pinned;
-use crate::trace::current_loc;
+use crate::trace::{current_loc, setters};
 use crate::{DType, Tensor, Tree};
 
 /// Averages of the means and variances that a [`BatchNorm`] saw in training, for use at inference. They are a state, not weights: a
@@ -12,9 +12,9 @@ use crate::{DType, Tensor, Tree};
 ///
 /// ```
 /// use remat::nn::{BatchNorm, RunningStatistics};
-/// use remat::{DType, Tensor};
-/// let norm = BatchNorm { eps: 0.0, ..BatchNorm::init(1, DType::F32) };
-/// let statistics = RunningStatistics { momentum: 0.5, ..RunningStatistics::init(1, DType::F32) };
+/// use remat::Tensor;
+/// let norm = BatchNorm::new(1).eps(0.0);
+/// let statistics = RunningStatistics::new(1).momentum(0.5);
 /// let x = Tensor::new([[1.0f32], [3.0]]);
 /// let (y, statistics) = norm.train(&x, &statistics)?;
 /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0]);
@@ -32,6 +32,10 @@ pub struct RunningStatistics {
     pub variance: Tensor,
     /// The weight of a new batch in the averages; 0.1 by default.
     pub momentum: f64,
+}
+
+setters! { RunningStatistics:
+    momentum(f64) => momentum;
 }
 
 impl RunningStatistics {

@@ -5,6 +5,7 @@ use remat_ir::{Error, ErrorKind, Result};
 use crate::argument::keep;
 use crate::layer::deferred;
 use crate::random::{self, Key};
+use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
 
 /// How the next token is drawn from its logits. The default draws with the model's probabilities.
@@ -33,6 +34,12 @@ impl Default for Sampling {
     fn default() -> Sampling {
         Sampling { temperature: 1.0, top_k: None, top_p: None }
     }
+}
+
+setters! { Sampling:
+    temperature(f64) => temperature;
+    top_k(impl Into<Option<usize>>) => top_k;
+    top_p(impl Into<Option<f64>>) => top_p;
 }
 
 impl Sampling {

@@ -26,7 +26,7 @@ use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed
 /// use remat::nn::{Block, Stack};
 /// use remat::{DType, Policy, Tensor, random};
 /// let x = Tensor::ones([2, 8, 16], DType::F32);
-/// let blocks = Stack::init(random::key(0), 4, |key| Block::init(key, 16, 4, DType::F32));
+/// let blocks = Stack::init(random::key(0), 4, |key| Block::new(key, 16, 4));
 /// let y = blocks.apply(|block, x| block.apply(x), &x)?;
 ///
 /// let blocks = blocks.stacked()?.with_policy(Policy::Dots).with_levels(2);
@@ -118,9 +118,9 @@ impl<L: Tree> Stack<L> {
     /// If a layer differs from the first in structure or in shapes or dtypes of weights; the error of a failed weight.
     ///
     /// ```
-    /// use remat::{DType, nn::{Linear, Stack}, random};
+    /// use remat::{nn::{Linear, Stack}, random};
     /// let [a, b] = random::key(0).split();
-    /// let layers = vec![Linear::init(a, 4, 4, DType::F32), Linear::init(b, 4, 5, DType::F32)];
+    /// let layers = vec![Linear::new(a, 4, 4), Linear::new(b, 4, 5)];
     /// let error = Stack::from(layers).stacked().unwrap_err();
     /// assert_eq!(error.message(), "layer 1 differs from layer 0 at `weight`: f32[4,5] and f32[4,4]");
     /// ```
@@ -161,7 +161,7 @@ impl<L: Tree> Stack<L> {
     #[track_caller]
     pub fn to_layers(&self) -> Vec<L> {
         match &self.held {
-            Held::List(layers) => layers.iter().map(|layer| tree::map(layer, |_, leaf| leaf.clone())).collect(),
+            Held::List(layers) => layers.iter().map(|layer| tree::map(layer, Tensor::clone)).collect(),
             Held::Stacked(layers, length) => pinned(|| (0..*length).map(|i| slice(layers, i)).collect()),
         }
     }
@@ -182,7 +182,7 @@ impl<L: Tree> Stack<L> {
     ///
     /// ```
     /// use remat::{DType, Tensor, nn::{Linear, Stack}, random};
-    /// let layers = Stack::init(random::key(0), 3, |key| Linear::init(key, 4, 4, DType::F32));
+    /// let layers = Stack::init(random::key(0), 3, |key| Linear::new(key, 4, 4));
     /// let scales = Tensor::new([1.0f32, 0.5, 2.0]);
     /// let step = |layer: &Linear, x: &Tensor, scale: &Tensor| {
     ///     let y = layer.apply(x) * scale;
@@ -300,12 +300,12 @@ impl<L, X: Tree, F> List<'_, L, X, F> {
 }
 
 fn clone<T: Tree>(tree: &T) -> T {
-    tree::map(tree, |_, leaf| leaf.clone())
+    tree::map(tree, Tensor::clone)
 }
 
 /// The slice of every leaf at an index of its first axis.
 fn slice<T: Tree>(stacked: &T, index: usize) -> T {
-    tree::map(stacked, |_, leaf| leaf.index(index))
+    tree::map(stacked, |leaf| leaf.index(index))
 }
 
 /// One tree whose leaves are those of several trees, along a new first axis.

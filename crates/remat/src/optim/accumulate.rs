@@ -16,7 +16,7 @@ use crate::{Tensor, Tree, cond, tree};
 /// ```
 /// use remat::optim::{Accumulate, Optimizer, Sgd};
 /// use remat::Tensor;
-/// let sgd = Accumulate { optimizer: Sgd { learning_rate: 1.0.into(), ..Sgd::default() }, steps: 2 };
+/// let sgd = Accumulate::new(Sgd::new(1.0), 2);
 /// let model = Tensor::from(10.0f32);
 /// let (model, state) = sgd.update(&model, &Tensor::from(1.0f32), &sgd.init(&model))?;
 /// assert_eq!(model.item::<f32>()?, 10.0);
@@ -30,6 +30,14 @@ pub struct Accumulate<O> {
     pub optimizer: O,
     /// The number of calls that make a step; at least 1.
     pub steps: u64,
+}
+
+impl<O> Accumulate<O> {
+    /// One step of an optimizer for this many calls, which is at least 1.
+    #[must_use]
+    pub fn new(optimizer: O, steps: u64) -> Accumulate<O> {
+        Accumulate { optimizer, steps }
+    }
 }
 
 /// The state of [`Accumulate`].
@@ -89,9 +97,9 @@ fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
 }
 
 fn same<T: Tree>(tree: &T) -> T {
-    tree::map(tree, |_, leaf| leaf.clone())
+    tree::map(tree, Tensor::clone)
 }
 
 fn zeros<T: Tree>(tree: &T) -> T {
-    tree::map(tree, |_, leaf| leaf.zeros_like())
+    tree::map(tree, |leaf| leaf.zeros_like())
 }

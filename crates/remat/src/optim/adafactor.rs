@@ -3,9 +3,10 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, PerDType, Slot, next_step, no_steps, rate, scoped, working_dtype};
+use super::schedule::of_rate;
 use super::{Mask, Optimizer, Schedule};
 use crate::argument::keep;
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree};
 
 /// Adam without the first moment, and with the second moment as the product of a row and a column: for an `r` by `c` matrix a state of `r +
@@ -22,7 +23,7 @@ use crate::{Tensor, Tree};
 /// ```
 /// use remat::optim::{Adafactor, Optimizer};
 /// use remat::{DType, Tensor};
-/// let adafactor = Adafactor { learning_rate: 0.1.into(), ..Adafactor::default() };
+/// let adafactor = Adafactor::new(0.1);
 /// let model = (Tensor::ones([256, 512], DType::F32), Tensor::ones([512], DType::F32));
 /// let state = adafactor.init(&model);
 /// assert_eq!((state.row.0.shape()?, state.column.0.shape()?), (&[256][..], &[512][..]));
@@ -83,6 +84,19 @@ impl Default for Adafactor {
             decay: Mask::All,
         }
     }
+}
+
+of_rate!(Adafactor: learning_rate);
+
+setters! { Adafactor:
+    min_factored(usize) => min_factored;
+    decay_rate(f64) => decay_rate;
+    scale_by_parameter(bool) => scale_by_parameter;
+    clip(impl Into<Option<f64>>) => clip;
+    momentum(impl Into<Option<f64>>) => momentum;
+    eps(f64) => eps;
+    weight_decay(f64) => weight_decay;
+    decay(Mask) => decay;
 }
 
 impl Optimizer for Adafactor {

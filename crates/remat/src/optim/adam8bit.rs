@@ -5,9 +5,10 @@ use remat_ir::{Aval, Error, ErrorKind, Result};
 use super::adamw::AdamStep;
 use super::code::Code;
 use super::leaves::{self, Slot, next_step, no_steps, scoped, working_dtype};
-use super::{AdamW, Optimizer};
+use super::schedule::of_rate;
+use super::{AdamW, Mask, Optimizer};
 use crate::argument::keep;
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::{DType, Tensor, Tree};
 
 /// [`AdamW`] with moments in eight bits: a quarter of the memory of f32, plus one float for each block of each moment.
@@ -22,9 +23,9 @@ use crate::{DType, Tensor, Tree};
 /// code; storing small squares as nonzero is from Li, Chen and Zhu, "Memory efficient optimizers with 4-bit states", NeurIPS 2023.
 ///
 /// ```
-/// use remat::optim::{Adam8bit, AdamW, Optimizer};
+/// use remat::optim::{Adam8bit, Optimizer};
 /// use remat::{DType, Tensor};
-/// let adam = Adam8bit { adamw: AdamW { learning_rate: 0.1.into(), ..AdamW::default() }, ..Adam8bit::default() };
+/// let adam = Adam8bit::new(0.1);
 /// let model = (Tensor::ones([64, 128], DType::F32), Tensor::ones([128], DType::F32));
 /// let state = adam.init(&model);
 /// assert_eq!((state.mu.0.dtype()?, state.mu.0.shape()?), (DType::U8, &[64, 128][..]));
@@ -65,6 +66,18 @@ impl Default for Adam8bit {
     fn default() -> Adam8bit {
         Adam8bit { adamw: AdamW::default(), block: 256, min_size: 4096 }
     }
+}
+
+of_rate!(Adam8bit: adamw.learning_rate);
+
+setters! { Adam8bit:
+    b1(f64) => adamw.b1;
+    b2(f64) => adamw.b2;
+    eps(f64) => adamw.eps;
+    weight_decay(f64) => adamw.weight_decay;
+    decay(Mask) => adamw.decay;
+    block(usize) => block;
+    min_size(usize) => min_size;
 }
 
 impl Optimizer for Adam8bit {

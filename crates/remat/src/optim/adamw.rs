@@ -3,8 +3,9 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, Leaf, PerDType, Slot, correction, next_step, no_steps, rate, scoped};
+use super::schedule::of_rate;
 use super::{Mask, Optimizer, Schedule};
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree};
 
 /// Adam with decoupled weight decay.
@@ -14,7 +15,7 @@ use crate::{Tensor, Tree};
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
-/// let adam = optim::AdamW { learning_rate: 0.5.into(), weight_decay: 0.0, ..optim::AdamW::default() };
+/// let adam = optim::AdamW::new(0.5).weight_decay(0.0);
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, state) = adam.update(&model, &Tensor::new([10.0f32, -0.01]), &adam.init(&model))?;
 /// assert!(model.allclose(&Tensor::new([0.5f32, -0.5]), 1e-5, 1e-5)?);
@@ -53,6 +54,16 @@ impl Default for AdamW {
         let learning_rate = Schedule::Constant(1e-3);
         AdamW { learning_rate, b1: 0.9, b2: 0.999, eps: 1e-8, weight_decay: 1e-4, decay: Mask::All }
     }
+}
+
+of_rate!(AdamW: learning_rate);
+
+setters! { AdamW:
+    b1(f64) => b1;
+    b2(f64) => b2;
+    eps(f64) => eps;
+    weight_decay(f64) => weight_decay;
+    decay(Mask) => decay;
 }
 
 impl Optimizer for AdamW {

@@ -39,7 +39,7 @@ pub fn clip_by_global_norm<T: Tree>(tree: &T, max_norm: f64) -> (T, Tensor) {
     pinned(|| {
         let norm = norm(tree);
         let fits = norm.lt(max_norm);
-        let clipped = tree::map(tree, |_, leaf| match leaf.dtype() {
+        let clipped = tree::map(tree, |leaf| match leaf.dtype() {
             Ok(dtype) if dtype.is_float() => {
                 let work = working_dtype(dtype);
                 let scaled = leaf.to_dtype(work) / norm.to_dtype(work) * max_norm;
@@ -62,7 +62,7 @@ pub fn clip_by_global_norm<T: Tree>(tree: &T, max_norm: f64) -> (T, Tensor) {
 #[track_caller]
 pub fn clip_by_value<T: Tree>(tree: &T, max: f64) -> T {
     pinned(|| {
-        tree::map(tree, |_, leaf| match leaf.dtype() {
+        tree::map(tree, |leaf| match leaf.dtype() {
             Ok(dtype) if dtype.is_float() => leaf.clamp(-max, max),
             Ok(_) | Err(_) => leaf.clone(),
         })

@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, Slot, correction, next_step, no_steps, scoped, working_dtype};
-use crate::trace::{pinned, structure};
+use crate::trace::{pinned, setters, structure};
 use crate::{Tensor, Tree, tree};
 
 /// An exponential moving average of the parameters, which is often the better model for evaluation.
@@ -14,7 +14,7 @@ use crate::{Tensor, Tree, tree};
 ///
 /// ```
 /// use remat::{Tensor, optim::Ema};
-/// let ema = Ema { decay: 0.5, ..Ema::default() };
+/// let ema = Ema::new(0.5);
 /// let mut model = Tensor::new([1.0f32]);
 /// let mut state = ema.init(&model);
 /// for value in [2.0f32, 5.0] {
@@ -48,6 +48,18 @@ impl Default for Ema {
 }
 
 impl Ema {
+    /// The default with this decay rate.
+    #[must_use]
+    pub fn new(decay: f64) -> Ema {
+        Ema { decay, ..Ema::default() }
+    }
+}
+
+setters! { Ema:
+    debias(bool) => debias;
+}
+
+impl Ema {
     /// The state before the first step.
     #[track_caller]
     pub fn init<M: Tree>(&self, model: &M) -> Averaged<M> {
@@ -57,7 +69,7 @@ impl Ema {
                 zeros
             } else {
                 let mut zeros = structure(&zeros).0.into_iter();
-                tree::map(model, |_, leaf| match (leaf.dtype(), zeros.next()) {
+                tree::map(model, |leaf| match (leaf.dtype(), zeros.next()) {
                     (Ok(dtype), _) if dtype.is_float() => leaf.to_dtype(working_dtype(dtype)),
                     (_, Some(none)) => none,
                     (_, None) => leaf.clone(),

@@ -43,7 +43,7 @@ pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval, usi
     let layer_axes = Structure::of(model).layer_axes();
     std::array::from_fn(|s| {
         let mut layer_axes = layer_axes.iter();
-        tree::map(model, |_, leaf| {
+        tree::map(model, |leaf| {
             let layer_axes = layer_axes.next().copied().unwrap_or(0);
             match leaf.aval() {
                 Ok(aval) if aval.dtype.is_float() => slots(aval, layer_axes)[s].make(),

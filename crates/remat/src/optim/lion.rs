@@ -3,8 +3,9 @@
 use remat_ir::{Aval, Result};
 
 use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
+use super::schedule::of_rate;
 use super::{Mask, Optimizer, Schedule};
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree};
 
 /// Lion, whose update is the sign of an average gradient. It has half of Adam's state, and needs a third to a tenth of its learning rate.
@@ -14,7 +15,7 @@ use crate::{Tensor, Tree};
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
-/// let lion = optim::Lion { learning_rate: 0.25.into(), weight_decay: 0.0, ..optim::Lion::default() };
+/// let lion = optim::Lion::new(0.25).weight_decay(0.0);
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, _) = lion.update(&model, &Tensor::new([10.0f32, -0.01]), &lion.init(&model))?;
 /// assert_eq!(model.to_vec::<f32>()?, [0.75, -0.75]);
@@ -47,6 +48,15 @@ impl Default for Lion {
     fn default() -> Lion {
         Lion { learning_rate: Schedule::Constant(1e-4), b1: 0.9, b2: 0.99, weight_decay: 1e-3, decay: Mask::All }
     }
+}
+
+of_rate!(Lion: learning_rate);
+
+setters! { Lion:
+    b1(f64) => b1;
+    b2(f64) => b2;
+    weight_decay(f64) => weight_decay;
+    decay(Mask) => decay;
 }
 
 impl Optimizer for Lion {

@@ -4,7 +4,7 @@ use remat_ir::Result;
 
 use super::Optimizer;
 use super::leaves::{scoped, working_dtype};
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::tree::leaves;
 use crate::{DType, Tensor, Tree, tree};
 
@@ -18,8 +18,8 @@ use crate::{DType, Tensor, Tree, tree};
 /// ```
 /// use remat::optim::{LossScale, Sgd};
 /// use remat::{DType, Tensor, grad};
-/// let optimizer = Sgd { learning_rate: 0.5.into(), ..Sgd::default() };
-/// let mut scale = LossScale { growth_interval: 2, ..LossScale::new(1024.0) };
+/// let optimizer = Sgd::new(0.5);
+/// let mut scale = LossScale::new(1024.0).growth_interval(2);
 /// let (mut x, mut state) = (Tensor::from(3.0f32), remat::optim::Optimizer::init(&optimizer, &Tensor::from(3.0f32)));
 /// // A gradient of 1e-8 is 0 in f16, and 1024 times as much is not.
 /// let loss = |x: &Tensor| x.to_dtype(DType::F16).to_dtype(DType::F32) * 1e-8;
@@ -54,6 +54,12 @@ impl Default for LossScale {
     }
 }
 
+setters! { LossScale:
+    growth_interval(u64) => growth_interval;
+    growth(f64) => growth;
+    backoff(f64) => backoff;
+}
+
 impl LossScale {
     /// A scale with this initial factor.
     pub fn new(factor: f64) -> LossScale {
@@ -81,7 +87,7 @@ impl LossScale {
     #[track_caller]
     pub fn unscale<M: Tree>(&self, gradients: &M) -> M {
         pinned(|| {
-            tree::map(gradients, |_, leaf| match leaf.dtype() {
+            tree::map(gradients, |leaf| match leaf.dtype() {
                 Ok(dtype) if dtype.is_float() => {
                     let work = working_dtype(dtype);
                     leaf.to_dtype(work) / self.factor.to_dtype(work)
@@ -164,5 +170,5 @@ impl LossScale {
 }
 
 fn keep<T: Tree>(finite: &Tensor, new: &T, old: &T) -> Result<T> {
-    tree::map2(new, old, |_, new, old| finite.select(new, old))
+    tree::map2(new, old, |new, old| finite.select(new, old))
 }

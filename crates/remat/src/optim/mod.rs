@@ -1,5 +1,8 @@
 //! Optimizers: plain values with an `init` and an `update`.
 //!
+//! `AdamW::new(3e-4)` has the default options and this learning rate, a number or a [`Schedule`]. Methods set its other fields, as in
+//! `AdamW::new(3e-4).weight_decay(0.1)`.
+//!
 //! An update is a function from the model, its gradients and the optimizer state to a new model and a new state. It can run directly or
 //! inside `jit`. The state is a [`Tree`] whose parts have the model's own type, so it is stored, mapped and reported like the model.
 //!
@@ -14,7 +17,7 @@
 //! #[derive(Tree)]
 //! struct Model { weight: Tensor }
 //!
-//! let adam = optim::AdamW { learning_rate: 0.1.into(), ..optim::AdamW::default() };
+//! let adam = optim::AdamW::new(0.1);
 //! let mut model = Model { weight: Tensor::new([5.0f32]) };
 //! let mut state = adam.init(&model);
 //! for _ in 0..100 {
@@ -58,6 +61,7 @@ mod muon;
 mod partition;
 mod schedule;
 mod sgd;
+mod step;
 
 pub use accumulate::{Accumulate, Accumulated};
 pub use adafactor::{Adafactor, Factored};
@@ -73,6 +77,7 @@ pub use muon::{Muon, MuonMoments};
 pub use partition::{Frozen, Partition, Parts};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, Velocity};
+pub use step::step;
 
 use remat_ir::Result;
 
@@ -95,8 +100,8 @@ use crate::Tree;
 ///     x.item()
 /// }
 ///
-/// assert!((minimise(Sgd { learning_rate: 0.1.into(), ..Sgd::default() })? - 1.0).abs() < 1e-3);
-/// assert!((minimise(AdamW { learning_rate: 0.1.into(), ..AdamW::default() })? - 1.0).abs() < 0.1);
+/// assert!((minimise(Sgd::new(0.1))? - 1.0).abs() < 1e-3);
+/// assert!((minimise(AdamW::new(0.1))? - 1.0).abs() < 0.1);
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Optimizer {
@@ -107,6 +112,13 @@ pub trait Optimizer {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M>;
 
+    /// The model with the state before the first step, the state of [`step`](fn@step).
+    #[track_caller]
+    fn start<M: Tree>(&self, model: M) -> (M, Self::State<M>) {
+        let state = self.init(&model);
+        (model, state)
+    }
+
     /// The model and the state after a step. Parameters keep their dtypes; a gradient may have another float dtype.
     ///
     /// # Errors
@@ -114,4 +126,18 @@ pub trait Optimizer {
     /// belongs to another optimizer, a pattern of a [`Mask`] matches no path of the model, or a tensor has failed.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)>;
+}
+
+impl<O: Optimizer> Optimizer for &O {
+    type State<M: Tree> = O::State<M>;
+
+    #[track_caller]
+    fn init<M: Tree>(&self, model: &M) -> Self::State<M> {
+        (**self).init(model)
+    }
+
+    #[track_caller]
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)> {
+        (**self).update(model, gradients, state)
+    }
 }

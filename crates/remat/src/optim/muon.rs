@@ -4,9 +4,10 @@ use remat_ir::{Aval, Result};
 
 use super::leaves::{self, PerDType, Slot, correction, next_step, no_steps, rate, scoped};
 use super::partition::halves;
+use super::schedule::of_rate;
 use super::{AdamW, Mask, Moments, Momentum, Optimizer, Schedule};
 use crate::argument::keep;
-use crate::trace::{pinned, rebuild, structure};
+use crate::trace::{pinned, rebuild, setters, structure};
 use crate::{Tensor, Tree};
 
 /// Momentum that is orthogonalised, for matrices. All other parameters use an [`AdamW`].
@@ -23,7 +24,7 @@ use crate::{Tensor, Tree};
 /// ```
 /// use remat::optim::{Mask, Muon, Optimizer};
 /// use remat::{DType, Tensor};
-/// let muon = Muon { matrices: Mask::paths(["0"]), learning_rate: 1.0.into(), ..Muon::default() };
+/// let muon = Muon::new(1.0).matrices(Mask::paths(["0"]));
 /// let model = (Tensor::zeros([2, 2], DType::F32), Tensor::zeros([2, 2], DType::F32));
 /// let gradients = (Tensor::new([[0.0f32, -3.0], [2.0, 0.0]]), Tensor::new([[1.0f32, 1.0], [1.0, 1.0]]));
 /// let (next, _) = muon.update(&model, &gradients, &muon.init(&model))?;
@@ -85,6 +86,21 @@ impl Default for Muon {
             adamw: AdamW::default(),
         }
     }
+}
+
+of_rate!(Muon: learning_rate);
+
+setters! { Muon:
+    beta(f64) => beta;
+    nesterov(bool) => nesterov;
+    coefficients([f64; 3]) => coefficients;
+    iterations(usize) => iterations;
+    eps(f64) => eps;
+    rms(impl Into<Option<f64>>) => rms;
+    weight_decay(f64) => weight_decay;
+    decay(Mask) => decay;
+    matrices(Mask) => matrices;
+    adamw(AdamW) => adamw;
 }
 
 impl Optimizer for Muon {

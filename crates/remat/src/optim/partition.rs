@@ -15,7 +15,7 @@ use crate::{DType, Tensor, Tree, tree};
 /// use remat::optim::{AdamW, Frozen, Mask, Optimizer, Partition};
 /// use remat::Tensor;
 /// // Train the head only.
-/// let head = Partition { mask: Mask::paths(["1"]), chosen: AdamW::default(), others: Frozen };
+/// let head = Partition::new(Mask::paths(["1"]), AdamW::default(), Frozen);
 /// let model = (Tensor::new([1.0f32, 2.0]), Tensor::new([3.0f32]));
 /// let state = head.init(&model);
 /// assert_eq!(state.chosen.mu.0.size()?, 0);
@@ -32,6 +32,14 @@ pub struct Partition<A, B> {
     pub chosen: A,
     /// The optimizer of all other parameters.
     pub others: B,
+}
+
+impl<A, B> Partition<A, B> {
+    /// One optimizer for the parameters that a mask selects, and another for all others.
+    #[must_use]
+    pub fn new(mask: Mask, chosen: A, others: B) -> Partition<A, B> {
+        Partition { mask, chosen, others }
+    }
 }
 
 /// The state of [`Partition`].
@@ -77,7 +85,7 @@ pub(super) fn halves<M: Tree>(tree: &M, takes: Vec<bool>) -> (M, M) {
     let empty = Tensor::zeros([0], DType::I32);
     let half = |wanted: bool| {
         let mut takes = takes.iter();
-        tree::map(tree, |_, leaf| if takes.next() == Some(&wanted) { leaf.clone() } else { empty.clone() })
+        tree::map(tree, |leaf| if takes.next() == Some(&wanted) { leaf.clone() } else { empty.clone() })
     };
     (half(true), half(false))
 }
@@ -102,6 +110,6 @@ impl Optimizer for Frozen {
     fn init<M: Tree>(&self, _: &M) {}
 
     fn update<M: Tree>(&self, model: &M, _: &M, (): &()) -> Result<(M, ())> {
-        Ok((tree::map(model, |_, leaf| leaf.clone()), ()))
+        Ok((tree::map(model, Tensor::clone), ()))
     }
 }

@@ -153,3 +153,20 @@ fn cosine(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tens
 fn part(step: &Tensor, steps: u64) -> Tensor {
     step.clamp(0, steps as f64) / steps as f64
 }
+
+/// The constructor of an optimizer with this field as its learning rate.
+macro_rules! of_rate {
+    ($of:ident: $($rate:ident).+) => {
+        impl $of {
+            /// The default with this learning rate: a number, a [`Schedule`](crate::optim::Schedule), or a scalar tensor.
+            #[must_use]
+            pub fn new(learning_rate: impl Into<$crate::optim::Schedule>) -> $of {
+                let mut optimizer = $of::default();
+                optimizer.$($rate).+ = learning_rate.into();
+                optimizer
+            }
+        }
+    };
+}
+
+pub(super) use of_rate;

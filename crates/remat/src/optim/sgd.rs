@@ -3,8 +3,9 @@
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
+use super::schedule::of_rate;
 use super::{Optimizer, Schedule};
-use crate::trace::pinned;
+use crate::trace::{pinned, setters};
 use crate::{Tensor, Tree, tree};
 
 /// Gradient descent, optionally with momentum or Nesterov momentum.
@@ -15,7 +16,7 @@ use crate::{Tensor, Tree, tree};
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
-/// let sgd = optim::Sgd { learning_rate: 0.5.into(), ..optim::Sgd::default() };
+/// let sgd = optim::Sgd::new(0.5);
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, _) = sgd.update(&model, &Tensor::new([1.0f32, 2.0]), &sgd.init(&model))?;
 /// assert_eq!(model.to_vec::<f32>()?, [0.5, -2.0]);
@@ -46,6 +47,13 @@ impl Default for Sgd {
     }
 }
 
+of_rate!(Sgd: learning_rate);
+
+setters! { Sgd:
+    momentum(f64) => momentum;
+    nesterov(bool) => nesterov;
+}
+
 impl Optimizer for Sgd {
     type State<M: Tree> = Velocity<M>;
 
@@ -72,7 +80,7 @@ impl Optimizer for Sgd {
                     |_, _| [],
                     |leaf| Ok((leaf.parameter - leaf.gradient * rate.get(leaf.work), [])),
                 )?;
-                let velocity = state.velocity.as_ref().map(|old| tree::map(old, |_, leaf| leaf.clone()));
+                let velocity = state.velocity.as_ref().map(|old| tree::map(old, Tensor::clone));
                 return Ok((model, Velocity { step, velocity }));
             }
             let Some(velocity) = &state.velocity else {

@@ -23,7 +23,7 @@ impl Tensor {
     /// }
     /// let layer = Linear { weight: Tensor::new([[1.0f32, 2.0]]), bias: Tensor::new([0.5f32, 0.0]) };
     /// if let Ok(device) = Device::xla_cpu(0) {
-    ///     let layer = tree::map(&layer, |_, leaf| leaf.to_device(&device));
+    ///     let layer = tree::map(&layer, |leaf| leaf.to_device(&device));
     ///     // The operands on the host follow.
     ///     let y = Tensor::new([[3.0f32]]).matmul(&layer.weight) + &layer.bias;
     ///     assert_eq!(y.device()?.name(), "xla-cpu:0");
@@ -50,13 +50,12 @@ impl Tensor {
     /// memory.
     ///
     /// ```
-    /// use remat::{DType, Device, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
+    /// use remat::{Device, Mesh, Shardings, Tensor, jit, spec};
     /// let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0]);
     /// // Without the plugin there is an error that names the command that installs it.
     /// if let Ok(devices) = Device::xla_cpus(4) {
-    ///     let rows = Some(Shardings::new(&Mesh::new([("data", 4)])?, spec!["data"]));
-    ///     let options = JitOptions { device: Some(devices), out_shardings: rows, ..JitOptions::default() };
-    ///     let cut = jit_with(&options, |x: &Tensor| x * 2.0).call(x.clone())?;
+    ///     let rows = Shardings::new(&Mesh::new([("data", 4)])?, spec!["data"]);
+    ///     let cut = jit(|x: &Tensor| x * 2.0).on(devices).out_shardings(rows).call(x.clone())?;
     ///     let next = x.to_device_of(&cut);
     ///     assert_eq!(next.sharding()?.unwrap().to_string(), "P(data) over Mesh(data=4)");
     ///     assert_eq!(next.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);

@@ -47,9 +47,8 @@ impl Device {
     /// A device of this engine.
     ///
     /// ```
-    /// use remat::{Cpu, Device, JitOptions, Tensor, jit_with};
-    /// let options = JitOptions { device: Some(Device::new(Cpu::with_threads(1)?)), ..JitOptions::default() };
-    /// let double = jit_with(&options, |x: &Tensor| x + x);
+    /// use remat::{Cpu, Device, Tensor, jit};
+    /// let double = jit(|x: &Tensor| x + x).on(Device::new(Cpu::with_threads(1)?));
     /// assert_eq!(double.call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
     /// # Ok::<(), remat::Error>(())
     /// ```
@@ -189,6 +188,13 @@ impl Device {
     /// Whether it is [`Device::cpu`].
     pub(crate) fn is_native(&self) -> bool {
         self.is_native
+    }
+}
+
+impl From<&Device> for Device {
+    /// The same device.
+    fn from(device: &Device) -> Device {
+        device.clone()
     }
 }
 

@@ -8,11 +8,11 @@ use super::tree::{Path, Tree, Walk};
 /// maps, or to exchange layers. Parts inside a replaced part are not visited; those inside a part that stays are.
 ///
 /// ```
-/// use remat::{DType, Tensor, Tree, nn, random, tree};
+/// use remat::{Tensor, Tree, nn, random, tree};
 /// #[derive(Clone, Tree)]
 /// struct Model { layers: Vec<nn::Linear>, norm: nn::LayerNorm }
-/// let layers = random::key(0).split_vec(2).into_iter().map(|key| nn::Linear::init(key, 4, 4, DType::F32)).collect();
-/// let model = Model { layers, norm: nn::LayerNorm::init(4, DType::F32) };
+/// let layers = random::key(0).split_vec(2).into_iter().map(|key| nn::Linear::new(key, 4, 4)).collect();
+/// let model = Model { layers, norm: nn::LayerNorm::new(4) };
 /// let mut paths = Vec::new();
 /// let without = tree::map_nodes(&model, |path, map: &nn::Linear| {
 ///     paths.push(path.to_string());

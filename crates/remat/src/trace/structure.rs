@@ -38,9 +38,9 @@ impl Structure {
     /// that depends on the rank or the sizes of a parameter, such as [`Mask::Matrices`](crate::optim::Mask::Matrices), ignores these axes.
     ///
     /// ```
-    /// use remat::{DType, nn::{Linear, Stack}, random, tree::Structure};
-    /// let layers = Stack::init(random::key(0), 3, |key| Linear::init(key, 4, 4, DType::F32)).stacked()?;
-    /// assert_eq!(Structure::of(&(Linear::init(random::key(1), 4, 4, DType::F32), layers)).layer_axes(), [0, 0, 1, 1]);
+    /// use remat::{nn::{Linear, Stack}, random, tree::Structure};
+    /// let layers = Stack::init(random::key(0), 3, |key| Linear::new(key, 4, 4)).stacked()?;
+    /// assert_eq!(Structure::of(&(Linear::new(random::key(1), 4, 4), layers)).layer_axes(), [0, 0, 1, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub fn layer_axes(&self) -> Vec<usize> {

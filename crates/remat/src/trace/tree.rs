@@ -251,16 +251,30 @@ pub fn leaves<T: Tree>(tree: &T) -> Vec<(Path, Tensor)> {
     leaves
 }
 
-/// The tree with `f` applied to each leaf, for example to scale, cast or freeze parameters.
+/// The tree with `f` applied to each leaf, for example to scale, cast or move parameters. With [`Tensor::clone`] it is a clone of any tree,
+/// whose leaves share their elements.
 ///
 /// ```
 /// use remat::{Tensor, tree};
 /// let pair = (Tensor::from(1.0f32), vec![Tensor::from(2.0f32)]);
-/// let doubled = tree::map(&pair, |_, x| x * 2);
+/// let doubled = tree::map(&pair, |x| x * 2);
 /// assert_eq!(doubled.1[0].item::<f32>()?, 4.0);
 /// # Ok::<(), remat::Error>(())
 /// ```
-pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T {
+pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Tensor) -> Tensor) -> T {
+    tree.map_leaves(&mut Walk::new(&mut |_, leaf| f(leaf)))
+}
+
+/// As [`map`], for a function that also takes the path of the leaf.
+///
+/// ```
+/// use remat::{Tensor, tree};
+/// let pair = (Tensor::from(1.0f32), vec![Tensor::from(2.0f32)]);
+/// let second = tree::map_with_path(&pair, |path, x| if path.to_string() == "1.0" { x * 2 } else { x.clone() });
+/// assert_eq!((second.0.item::<f32>()?, second.1[0].item::<f32>()?), (1.0, 4.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub fn map_with_path<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T {
     tree.map_leaves(&mut Walk::new(&mut f))
 }
 
@@ -272,13 +286,13 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T 
 /// ```
 /// use remat::{Tensor, tree};
 /// let (a, b) = (vec![Tensor::from(1.0f32)], vec![Tensor::from(2.0f32)]);
-/// let mean = tree::map2(&a, &b, |_, a, b| (a + b) / 2)?;
+/// let mean = tree::map2(&a, &b, |a, b| (a + b) / 2)?;
 /// assert_eq!(mean[0].item::<f32>()?, 1.5);
-/// assert!(tree::map2(&a, &vec![], |_, a, _| a.clone()).is_err());
+/// assert!(tree::map2(&a, &vec![], |a, _| a.clone()).is_err());
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[track_caller]
-pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Path, &Tensor, &Tensor) -> Tensor) -> Result<T> {
+pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Tensor, &Tensor) -> Tensor) -> Result<T> {
     let (others, other) = structure(b);
     if let Some(difference) = structure(a).1.difference(&other) {
         let message = format!("the trees have different structures: {difference}");
@@ -286,7 +300,7 @@ pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Path, &Tensor, &Tensor) ->
     }
     let mut others = others.iter();
     // Equal structures have equally many leaves.
-    Ok(map(a, |path, x| others.next().map_or_else(|| x.clone(), |y| f(path, x, y))))
+    Ok(map(a, |x| others.next().map_or_else(|| x.clone(), |y| f(x, y))))
 }
 
 /// The leaves of a tree, and its structure.

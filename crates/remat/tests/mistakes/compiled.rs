@@ -54,3 +54,12 @@ fn an_error_of_the_users_own() {
     });
     mistake!(f.call(vector(3)), "model: the depth is 0", -3, 13);
 }
+
+#[test]
+fn a_memory_limit_that_is_no_number_of_bytes() {
+    let f = jit(|x: &Tensor| x * 2).memory_limit("4GB");
+    let message = "memory_limit: '4GB' is not a number of bytes such as 500000, 512MiB or 1.5GiB";
+    mistake!(f.call(vector(3)), message, -2, 37);
+    mistake!(f.memory(&vector(3)).map(drop), message, -3, 37);
+    mistake!(f.moves(&vector(3)).map(drop), message, -4, 37);
+}

@@ -47,19 +47,19 @@ fn a_state_without_velocity() {
 #[test]
 fn trees_of_different_structures() {
     mistake!(
-        tree::map2(&vec![zeros(&[2])], &vec![], |_, x, _| x.clone()),
+        tree::map2(&vec![zeros(&[2])], &vec![], |x, _| x.clone()),
         "tree::map2: the trees have different structures: 1 element against 0 elements",
         1,
         9
     );
     mistake!(
-        tree::map2(&Some(zeros(&[2])), &None, |_, x, _| x.clone()),
+        tree::map2(&Some(zeros(&[2])), &None, |x, _| x.clone()),
         "tree::map2: the trees have different structures: the variant `Some` against the variant `None`",
         1,
         9
     );
     mistake!(
-        tree::map2(&(zeros(&[2]), 3usize), &(zeros(&[2]), 4usize), |_, x, _| x.clone()),
+        tree::map2(&(zeros(&[2]), 3usize), &(zeros(&[2]), 4usize), |x, _| x.clone()),
         "tree::map2: the trees have different structures: the values of type usize at `1` differ",
         1,
         9

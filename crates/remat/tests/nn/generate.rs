@@ -26,7 +26,7 @@ fn llama(dtype: DType) -> Llama {
 
 /// A model with weights so large that it writes more than one token again and again.
 fn wide<M: Decoder>(model: &M) -> M {
-    tree::map(model, |_, leaf| if leaf.rank().unwrap() >= 2 { leaf * 20.0 } else { leaf.clone() })
+    tree::map(model, |leaf| if leaf.rank().unwrap() >= 2 { leaf * 20.0 } else { leaf.clone() })
 }
 
 /// The most likely token after a text, by a whole forward pass.
@@ -173,7 +173,7 @@ fn what_cannot_be_continued_is_an_error() {
             format!("`top_p` must be above 0 and at most 1, not {share}")
         );
     }
-    let broken = tree::map(&model, |_, leaf| leaf * f64::NAN);
+    let broken = tree::map(&model, |leaf| leaf * f64::NAN);
     let generator = Generator::new(broken, own);
     let mut tokens = generator.tokens(random::key(0), &[[1]], 3).unwrap();
     let nan = message(tokens.next().unwrap().unwrap_err());

@@ -1,6 +1,7 @@
 //! The layers and models of `nn`.
 
 mod basic;
+mod constructors;
 mod decoders;
 mod generate;
 mod initializer;
@@ -8,5 +9,6 @@ mod layers;
 mod losses;
 mod selection;
 mod stack;
+mod summary;
 mod vectors;
 mod vision;

@@ -43,7 +43,7 @@ fn kept<A: Tree>(f: impl Fn(&A) -> Tensor, x: &A) -> Vec<String> {
 
 /// The bits of the loss and of all gradients.
 fn bits<A: Tree>(f: impl Fn(&A) -> Tensor, x: &A) -> Vec<Vec<u32>> {
-    let (loss, gradient) = jit(|x: &A| value_and_grad(&f)(x)).call(tree::map(x, |_, leaf| leaf.clone())).unwrap();
+    let (loss, gradient) = jit(|x: &A| value_and_grad(&f)(x)).call(tree::map(x, Tensor::clone)).unwrap();
     let bits = |x: &Tensor| x.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect();
     std::iter::once(bits(&loss)).chain(tree::leaves(&gradient).iter().map(|(_, leaf)| bits(leaf))).collect()
 }

@@ -34,7 +34,7 @@ pub(crate) fn expect_gradient<M: Tree>(name: &str, loss: impl Fn(&M) -> Result<T
 /// The model with the leaves that the script has.
 pub(crate) fn filled<M: Tree>(model: &M) -> M {
     let mut k = 0.0;
-    tree::map(model, |path, old| {
+    tree::map_with_path(model, |path, old| {
         let aval = old.aval().unwrap().clone();
         let size = aval.size();
         let scale = if path.to_string().ends_with("scale") { 1.0 } else { 0.0 };

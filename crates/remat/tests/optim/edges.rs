@@ -45,7 +45,7 @@ fn check<O: Optimizer>(optimizer: &O, moves: bool) {
     for size in [0.25, 0.0] {
         let gradients = edges(size);
         let step = jit(|(model, state): &(Edges, O::State<Edges>)| optimizer.update(model, &gradients, state));
-        let (mut model, mut state) = (map(&first, |_, x| x.clone()), optimizer.init(&first));
+        let (mut model, mut state) = (map(&first, |x| x.clone()), optimizer.init(&first));
         for _ in 0..3 {
             let expected = optimizer.update(&model, &gradients, &state).unwrap();
             (model, state) = step.call((model, state)).unwrap();

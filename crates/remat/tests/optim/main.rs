@@ -3,7 +3,10 @@
 mod around;
 mod edges;
 mod memory_saving;
+mod setters;
 mod stacked;
+mod step;
+mod update;
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Optimizer, Schedule, Sgd};
 use remat::optim::{add_decayed_weights, clip_by_global_norm, clip_by_value, global_norm};
@@ -253,10 +256,10 @@ fn mistakes() {
 #[test]
 fn maps_over_leaves() {
     let one = start(DType::F32);
-    let two = tree::map(&one, |path, x| if path.to_string() == "a" { x * 2 } else { x.clone() });
+    let two = tree::map_with_path(&one, |path, x| if path.to_string() == "a" { x * 2 } else { x.clone() });
     assert_eq!((values(&two.a)[0], values(&two.b)), (-2.0, values(&one.b)));
-    let sum = tree::map2(&one, &two, |_, x, y| x + y).unwrap();
+    let sum = tree::map2(&one, &two, |x, y| x + y).unwrap();
     assert_eq!(values(&sum.a)[0], -3.0);
-    let error = tree::map2(&one, &Model { layers: 3, ..one.clone() }, |_, x, _| x.clone()).err().unwrap();
+    let error = tree::map2(&one, &Model { layers: 3, ..one.clone() }, |x, _| x.clone()).err().unwrap();
     assert_eq!(error.message(), "the trees have different structures: the values of type usize at `layers` differ");
 }

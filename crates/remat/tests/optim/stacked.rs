@@ -11,7 +11,7 @@ use remat::{DType, Tensor, random, tree};
 fn blocks(seed: u64) -> Stack<Block> {
     let (key, mut number) = (random::key(seed), 0u32);
     let blocks = Stack::init(random::key(0), 3, |key| Block::init(key, 8, 2, DType::F32));
-    tree::map(&blocks, |_, leaf| {
+    tree::map(&blocks, |leaf| {
         number += 1;
         random::normal(key.fold_in(number), leaf.shape().unwrap(), DType::F32) * (f64::from(number) * 0.1)
     })

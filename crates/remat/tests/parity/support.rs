@@ -129,7 +129,7 @@ pub(crate) fn run<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Run {
     assert_eq!(programs.num_residuals, residuals.iter().filter(|r| r.kind != SavedKind::Literal).count());
     let (out, pullback) = vjp(&f, x).unwrap();
     assert_eq!(pullback.residuals().len(), residuals.len());
-    let grads = pullback.call(&tree::map(&out, |_, t| t.ones_like())).unwrap();
+    let grads = pullback.call(&tree::map(&out, |t| t.ones_like())).unwrap();
     let list = |tree: Vec<(remat::tree::Path, Tensor)>| tree.into_iter().map(|(_, t)| t).collect();
     Run {
         residuals,

@@ -196,7 +196,7 @@ fn calls_that_keep_their_arguments_fit_as_well() {
     assert_eq!(bits(&limited.call(layers(DType::F32)).unwrap()), expected);
     let kept = layers(DType::F32);
     for _ in 0..2 {
-        assert_eq!(bits(&limited.call(tree::map(&kept, |_, leaf| leaf.clone())).unwrap()), expected);
+        assert_eq!(bits(&limited.call(tree::map(&kept, Tensor::clone)).unwrap()), expected);
         assert_eq!(bits(&limited.call(layers(DType::F32)).unwrap()), expected);
     }
 }

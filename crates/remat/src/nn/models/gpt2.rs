@@ -63,9 +63,9 @@ impl Default for Gpt2Config {
 ///
 /// ```
 /// use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
-/// use remat::{DType, Policy, Tensor, grad, random};
+/// use remat::{Policy, Tensor, grad, random};
 /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
-/// let mut model = Gpt2::init(random::key(0), &config, DType::F32);
+/// let mut model = Gpt2::new(random::key(0), &config);
 /// let tokens = Tensor::arange(0..24).reshape([2, 12]);
 /// assert_eq!(model.apply(&tokens).shape()?, [2, 12, 50]);
 ///

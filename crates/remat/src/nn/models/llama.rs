@@ -135,7 +135,7 @@ impl LlamaBlock {
 ///
 /// ```
 /// use remat::nn::{Llama, LlamaConfig, next_token_loss};
-/// use remat::{DType, Tensor, random};
+/// use remat::{Tensor, random};
 /// let config = LlamaConfig {
 ///     vocab_size: 50,
 ///     hidden_size: 16,
@@ -145,7 +145,7 @@ impl LlamaBlock {
 ///     num_key_value_heads: Some(2),
 ///     ..LlamaConfig::default()
 /// };
-/// let model = Llama::init(random::key(0), &config, DType::F32);
+/// let model = Llama::new(random::key(0), &config);
 /// let tokens = Tensor::arange(0..24).reshape([2, 12]);
 /// let logits = model.apply(&tokens);
 /// let loss = next_token_loss(&logits, &tokens, None).item::<f32>()?;

@@ -45,7 +45,7 @@ fn logits(head: Option<&Linear>, embed: &Embedding, x: &Tensor) -> Tensor {
 fn checked<M: crate::Tree>(configuration: Result<()>, model: M) -> M {
     match configuration {
         Ok(()) => model,
-        Err(error) => tree::map(&model, |_, _| deferred(|| Err(error.clone()))),
+        Err(error) => tree::map(&model, |_| deferred(|| Err(error.clone()))),
     }
 }
 
@@ -53,7 +53,7 @@ fn checked<M: crate::Tree>(configuration: Result<()>, model: M) -> M {
 /// deviation of the matrix at a path. Failed weights stay too.
 fn with_normal_matrices<M: crate::Tree>(key: &Key, model: &M, deviation: impl Fn(&str) -> f64) -> M {
     let mut number = 0u32;
-    tree::map(model, |path, leaf| match leaf.aval() {
+    tree::map_with_path(model, |path, leaf| match leaf.aval() {
         Ok(aval) if aval.rank() >= 2 => {
             number += 1;
             let normal = random::normal(key.fold_in(number), &aval.shape[..], DType::F32);

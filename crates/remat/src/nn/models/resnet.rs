@@ -141,7 +141,7 @@ impl ResNetBlock {
 /// use remat::nn::{ResNet, ResNetConfig, cross_entropy};
 /// use remat::{DType, Tensor, random, value_and_grad_aux};
 /// let small = ResNetConfig { embedding_size: 4, hidden_sizes: vec![4, 8], depths: vec![1, 1], num_labels: 10, ..ResNetConfig::resnet18() };
-/// let model = ResNet::init(random::key(0), &small, DType::F32);
+/// let model = ResNet::new(random::key(0), &small);
 /// let (x, classes) = (random::normal(random::key(1), [2, 3, 32, 32], DType::F32), Tensor::new([3, 5]));
 /// let statistics = model.statistics()?;
 /// let loss = |model: &ResNet| {

@@ -151,7 +151,7 @@ pub struct UNetUp {
 ///     block_out_channels: vec![4, 8], layers_per_block: 1, norm_num_groups: 2, attention_levels: vec![1], time: true,
 ///     ..UNetConfig::default()
 /// };
-/// let model = UNet::init(random::key(0), &config, DType::F32);
+/// let model = UNet::new(random::key(0), &config);
 /// let noise = random::normal(random::key(1), [2, 3, 8, 8], DType::F32);
 /// let predicted = model.apply(&noise, Some(&Tensor::new([3, 500])));
 /// assert_eq!(predicted.shape()?, [2, 3, 8, 8]);

@@ -58,7 +58,7 @@ impl Default for VitConfig {
 ///     image_size: 16, patch_size: 4, hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 16,
 ///     num_labels: 10, ..VitConfig::default()
 /// };
-/// let model = Vit::init(random::key(0), &config, DType::F32);
+/// let model = Vit::new(random::key(0), &config);
 /// assert_eq!(model.apply(&Tensor::ones([2, 3, 16, 16], DType::F32)).shape()?, [2, 10]);
 /// # Ok::<(), remat::Error>(())
 /// ```
