@@ -30,6 +30,9 @@ pub struct LiveRange {
     pub place: Place,
     /// The position of an earlier run of the same equation, if this is a repetition of it.
     pub first: Option<usize>,
+    /// The number of the value: ranges with one number hold the same elements, computed by equal operations of equal operands. So a value of
+    /// the forward pass and its copy that a region computes for the backward pass have one number.
+    pub number: usize,
 }
 
 /// A step of a compiled program: one kernel.
@@ -52,7 +55,7 @@ pub struct RangeStep {
 /// let (kind, loc) = (LiveKind::Temporary, Loc::UNKNOWN);
 /// let value = LiveValue { bytes: 64, aval, kind, name: None, operation: Some("exp"), loc, must_be_kept: false };
 /// let step = RangeStep { operation: "exp", loc: Loc::UNKNOWN, time: Duration::ZERO };
-/// let range = |at, place| LiveRange { value: value.clone(), at, reserved: 64, place, first: None };
+/// let range = |at, place| LiveRange { value: value.clone(), at, reserved: 64, place, first: None, number: 0 };
 /// let ranges = vec![range(0..3, Place::Own), range(1..2, Place::Arena(0))];
 /// let memory = LiveRanges { steps: vec![step; 3], ranges };
 /// assert_eq!(memory.live_bytes(|_| true), [64, 128, 64]);

@@ -8,6 +8,7 @@ use remat_plan::{BufferId, Location, aligned};
 
 use super::candidate::Ordered;
 use super::kernels::Kernels;
+use super::numbers::numbers;
 use super::report::Stored;
 use crate::ids::EqnId;
 use crate::program::StepSource;
@@ -20,19 +21,31 @@ pub(super) fn ranges(
     sources: &[StepSource],
 ) -> Vec<LiveRange> {
     let (graph, stored) = (kernels.graph(), Stored::new(kernels));
+    let (of_vars, mut unused) = numbers(&kernels.steps);
+    let mut of_buffers: IndexVec<BufferId, Option<usize>> = index_vec![None; graph.buffers.len()];
+    for (var, buffer) in kernels.buffers.owners() {
+        of_buffers[buffer] = of_vars.get(var).copied().flatten();
+    }
+    // What is not a value of the program has a number of its own.
+    let mut number = |buffer: Option<BufferId>| {
+        buffer.and_then(|buffer| *of_buffers.get(buffer)?).unwrap_or_else(|| {
+            unused += 1;
+            unused - 1
+        })
+    };
     // The positions after the last step that reads or writes each buffer.
     let mut ends: IndexVec<BufferId, usize> = index_vec![0; graph.buffers.len()];
     for (position, &step) in order.iter().enumerate() {
         let step = &graph.steps[step];
         step.reads.iter().chain(&step.writes).for_each(|&buffer| ends[buffer] = position + 1);
     }
-    let of_callers = stored.of_callers();
+    let of_callers = kernels.buffers.arguments.iter().chain(kernels.buffers.outputs.iter());
     let at = 0..order.len();
-    let whole = |value: LiveValue| {
+    let whole = |(value, &buffer): (LiveValue, &BufferId)| {
         let (at, reserved) = (at.clone(), value.bytes);
-        LiveRange { value, at, reserved, place: Place::Own, first: None }
+        LiveRange { value, at, reserved, place: Place::Own, first: None, number: number(Some(buffer)) }
     };
-    let mut ranges: Vec<LiveRange> = of_callers.map(whole).collect();
+    let mut ranges: Vec<LiveRange> = stored.of_callers().zip(of_callers).map(whole).collect();
     let mut is_born: IndexVec<BufferId, bool> = index_vec![false; graph.buffers.len()];
     // The position at which each equation first runs.
     let mut first_run: HashMap<EqnId, usize> = HashMap::new();
@@ -44,12 +57,13 @@ pub(super) fn ranges(
             let first = *first_run.entry(eqn?).or_insert(position);
             (first < position).then_some(first)
         };
-        let range = |mut value: LiveValue, first: Option<usize>, end: usize, reserved: usize, place: Place| {
-            if first.is_some() || source.loc.role == Role::Recomputed {
-                value.loc.role = value.loc.role.max(Role::Recomputed);
-            }
-            LiveRange { value, at: position..end, reserved, place, first }
-        };
+        let range =
+            |mut value: LiveValue, first: Option<usize>, end: usize, (reserved, place): (usize, Place), number| {
+                if first.is_some() || source.loc.role == Role::Recomputed {
+                    value.loc.role = value.loc.role.max(Role::Recomputed);
+                }
+                LiveRange { value, at: position..end, reserved, place, first, number }
+            };
         for &buffer in &node.writes {
             let bytes = graph.bytes(buffer);
             if !graph.is_temporary(buffer) || bytes == 0 || std::mem::replace(&mut is_born[buffer], true) {
@@ -66,11 +80,12 @@ pub(super) fn ranges(
                 before.at.end = before.at.end.min(position);
             }
             let (value, first) = (stored.value(buffer, LiveKind::Temporary), first(stored.eqn(buffer)));
-            ranges.push(range(value, first, ends[buffer], reserved, place));
+            ranges.push(range(value, first, ends[buffer], (reserved, place), number(Some(buffer))));
         }
         if node.scratch > 0 {
             let (value, place) = (stored.scratch(step, node.scratch), Place::Arena(plan.scratch[step]));
-            ranges.push(range(value, first(kernels.calls[step].eqn), position + 1, aligned(node.scratch), place));
+            let (first, memory) = (first(kernels.calls[step].eqn), (aligned(node.scratch), place));
+            ranges.push(range(value, first, position + 1, memory, number(None)));
         }
     }
     ranges
