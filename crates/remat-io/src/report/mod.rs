@@ -1,4 +1,4 @@
-//! The memory of plans as a page that needs no server: the page of three files beside this one, with the plans as its data.
+//! The memory of plans as a page that needs no server: the files of the folder `page`, with the plans as its data.
 //!
 //! The data are JSON in a script element that does not run, in which `<`, `>`, `&` and marks of direction are escapes. The script sets text
 //! and makes no markup of it, and the page's own policy refuses everything that is not in it. Bands are drawn on a canvas in whole pixels:
@@ -16,9 +16,19 @@ use crate::atomic::write_file;
 use crate::failure::cannot;
 use data::Report;
 
-const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// The parts of one script, in the order in which they run.
+const SCRIPT: [&str; 8] = [
+    include_str!("page/text.js"),
+    include_str!("page/plans.js"),
+    include_str!("page/state.js"),
+    include_str!("page/chart.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/halves.js"),
+    include_str!("page/curve.js"),
+    include_str!("page/reader.js"),
+];
 
 /// How many plans one report has, at most.
 ///
@@ -66,7 +76,7 @@ fn write_page(mut to: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         let (place, text) = if i == 0 { ("", part) } else { part.split_once("}}").unwrap_or(("", part)) };
         match place {
             "style" => to.write_all(STYLE.trim_end().as_bytes())?,
-            "script" => to.write_all(SCRIPT.trim_end().as_bytes())?,
+            "script" => SCRIPT.iter().try_for_each(|part| to.write_all(part.as_bytes()))?,
             "data" => inert::write(&mut to, report)?,
             _ => {}
         }
@@ -84,7 +94,7 @@ mod tests {
         let mut page = Vec::new();
         write_page(&mut page, &Report::default()).unwrap();
         let page = String::from_utf8(page).unwrap();
-        for part in [STYLE.trim_end(), SCRIPT.trim_end()] {
+        for part in SCRIPT.into_iter().chain([STYLE.trim_end()]) {
             assert_eq!(page.matches(part).count(), 1);
         }
         assert!(!page.contains("{{") && page.matches("</script>").count() == 2);
