@@ -66,7 +66,8 @@ pub struct LiveRanges {
     /// The steps.
     pub steps: Vec<RangeStep>,
     /// The values: arguments and outputs in their order, then those of the arena as they are computed, each step's scratch memory after its
-    /// results.
+    /// results. In the scratch memory of a loop, before what is left of it, are the values that are live at the peak of its body, one above
+    /// the other.
     pub ranges: Vec<LiveRange>,
 }
 

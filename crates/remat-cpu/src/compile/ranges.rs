@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{LiveKind, LiveRange, LiveValue, Place, Role};
+use remat_ir::{Call, Eqn, LiveKind, LiveRange, LiveValue, Occurrence, Op, Place, Role};
 use remat_plan::{BufferId, Location, aligned};
 
 use super::candidate::Ordered;
@@ -12,6 +12,7 @@ use super::numbers::numbers;
 use super::report::Stored;
 use crate::ids::EqnId;
 use crate::program::StepSource;
+use crate::steps::Step;
 
 /// When each value is live: arguments and outputs in their order, also those of no bytes, then temporaries and scratch memory as the steps
 /// begin that compute them. `sources` are those of the steps in order.
@@ -26,6 +27,18 @@ pub(super) fn ranges(
     for (var, buffer) in kernels.buffers.owners() {
         of_buffers[buffer] = of_vars.get(var).copied().flatten();
     }
+    let mut layers: HashMap<BufferId, Occurrence> = HashMap::new();
+    for step in &kernels.steps.steps {
+        let Step::Equation { eqn, outs, .. } = step else { continue };
+        for (result, &out) in outs.iter().enumerate() {
+            layers.extend(kernels.buffers.of_var(out).zip(inside(kernels.steps.eqn(*eqn), result)));
+        }
+    }
+    let stored_value = |buffer: BufferId| {
+        let mut value = stored.value(buffer, LiveKind::Temporary);
+        value.loc.occurrence = layers.get(&buffer).copied().unwrap_or(value.loc.occurrence);
+        value
+    };
     // What is not a value of the program has a number of its own.
     let mut number = |buffer: Option<BufferId>| {
         buffer.and_then(|buffer| *of_buffers.get(buffer)?).unwrap_or_else(|| {
@@ -79,14 +92,35 @@ pub(super) fn ranges(
                 // Two values at one offset at a time: the result is computed in place.
                 before.at.end = before.at.end.min(position);
             }
-            let (value, first) = (stored.value(buffer, LiveKind::Temporary), first(stored.eqn(buffer)));
+            let (value, first) = (stored_value(buffer), first(stored.eqn(buffer)));
             ranges.push(range(value, first, ends[buffer], (reserved, place), number(Some(buffer))));
         }
         if node.scratch > 0 {
-            let (value, place) = (stored.scratch(step, node.scratch), Place::Arena(plan.scratch[step]));
-            let (first, memory) = (first(kernels.calls[step].eqn), (aligned(node.scratch), place));
-            ranges.push(range(value, first, position + 1, memory, number(None)));
+            let (mut offset, mut bytes, mut rest) = (plan.scratch[step], node.scratch, aligned(node.scratch));
+            let first = first(kernels.calls[step].eqn);
+            // The body of a loop has values of its own there.
+            for value in kernels.calls[step].kernel.live() {
+                let reserved = value.bytes.min(bytes);
+                ranges.push(range(value.clone(), None, position + 1, (reserved, Place::Arena(offset)), number(None)));
+                (offset, bytes, rest) = (offset + reserved, bytes - reserved, rest - reserved);
+            }
+            if bytes > 0 {
+                let memory = (rest, Place::Arena(offset));
+                ranges.push(range(stored.scratch(step, bytes), first, position + 1, memory, number(None)));
+            } else if let Some(last) = ranges.last_mut() {
+                last.reserved += rest;
+            }
         }
     }
     ranges
+}
+
+/// The scope in which the body of a loop computes this result of it, such as the layer that a stack of residuals comes from.
+fn inside(eqn: &Eqn, result: usize) -> Option<Occurrence> {
+    let Op::Call(Call::Scan(op)) = &eqn.op else { return None };
+    let var = op.jaxpr.outs.get(result)?.var()?;
+    let maker = op.jaxpr.eqns.iter().find(|eqn| eqn.outs.contains(&var))?;
+    let position = maker.outs.iter().position(|&out| out == var)?;
+    let of = inside(maker, position).unwrap_or(maker.loc.occurrence);
+    (of != Occurrence::NONE).then_some(of)
 }
