@@ -8,7 +8,7 @@ use std::process::Command;
 
 use remat::nn::{Gpt2, Gpt2Config, cross_entropy};
 use remat::{DType, Plan, Policy, Tensor, checkpoint, grad, named_scope, plan, random};
-use remat_io::save_report;
+use remat_io::{save_report, save_report_with};
 use serde_json::{Value, json};
 
 /// Names that are wrong wherever they are taken for something else than text.
@@ -21,8 +21,8 @@ const HOSTILE: [&str; 6] = [
     "]]>\\u003cscript>${window.hostile = 1}\0",
 ];
 
-/// Eight layers with hostile names and scopes, every other one a region that keeps nothing. The backward pass reads what they compute.
-fn plans() -> Vec<Plan> {
+/// Eight layers with hostile names and scopes, every other one a region with a policy. The backward pass reads what they compute.
+fn program(policy: Option<Policy>) -> Plan {
     let long = "long ".repeat(10_000);
     let name = |i: usize| format!("hidden {}", HOSTILE.get(i).copied().unwrap_or(&long));
     let layer = |x: Tensor, i: usize, w: &Tensor| {
@@ -31,13 +31,23 @@ fn plans() -> Vec<Plan> {
     let loss = move |weights: &BTreeMap<String, Tensor>| {
         let x = Tensor::ones([256, 32], DType::F32);
         let region =
-            |x: Tensor, i: usize, w: &Tensor| checkpoint(Policy::Nothing, |x: &Tensor| layer(x.clone(), i, w))(&x);
+            |x: Tensor, i: usize, w: &Tensor| checkpoint(policy.clone(), |x: &Tensor| layer(x.clone(), i, w))(&x);
         let apply = |x, (i, w): (usize, &Tensor)| if i % 2 == 1 { region(x, i, w) } else { layer(x, i, w) };
         weights.values().enumerate().fold(x, apply).square().sum(..)
     };
     let key = |i: usize| format!("{i} {}", HOSTILE[i % HOSTILE.len()]);
     let weights = (0..8).map(|i| (key(i), Tensor::eye(32, DType::F32) * 0.5)).collect::<BTreeMap<_, _>>();
-    plan(grad(loss), weights).unwrap().pareto(6).unwrap()
+    plan(grad(loss), weights).unwrap()
+}
+
+fn plans() -> Vec<Plan> {
+    program(Some(Policy::Nothing)).pareto(6).unwrap()
+}
+
+/// The same layers under policies, one of which has a hostile name.
+fn policies() -> Vec<(String, Plan)> {
+    let of = |name: &str, policy| (name.to_string(), program(policy));
+    vec![of("none", None), of(HOSTILE[0], Some(Policy::Dots)), of("Nothing", Some(Policy::Nothing))]
 }
 
 fn data(page: &str) -> Value {
@@ -48,7 +58,7 @@ fn data(page: &str) -> Value {
 
 fn report(folder: &Path) -> String {
     let path = folder.join("report.html");
-    save_report(&path, &format!("plans of {}", HOSTILE[0]), &plans()).unwrap();
+    save_report_with(&path, &format!("plans of {}", HOSTILE[0]), &plans(), &policies()).unwrap();
     fs::read_to_string(path).unwrap()
 }
 
@@ -75,6 +85,21 @@ fn a_report_has_all_values_of_all_plans() {
     assert!(!page.contains(
         |c: char| matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\0')
     ));
+}
+
+#[test]
+fn policies_are_points_beside_the_curve() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plans, policies, data) = (plans(), policies(), data(&report(folder.path())));
+    let shown = data["policies"].as_array().unwrap();
+    assert_eq!(shown.len(), policies.len());
+    for ((name, plan), shown) in policies.iter().zip(shown) {
+        assert_eq!((&shown["name"], &shown["peak"]), (&json!(name), &json!(plan.peak())));
+    }
+    // The last is the program of the plans, and takes what that takes without a limit. Without regions nothing is computed again.
+    let overhead = |i: usize| shown[i]["overhead"].as_f64().unwrap();
+    assert!(overhead(2).abs() < 1e-3 && overhead(0) < overhead(2), "{shown:?}");
+    assert!(policies[2].1.peak() >= plans[0].peak());
 }
 
 #[test]
@@ -239,7 +264,7 @@ fn memory_is_added_up_by_layer() {
         save_report(&path, "a GPT", &[gradient_of_gpt(are_stacked)]).unwrap();
         fs::read_to_string(&path).unwrap()
     };
-    let unrolled = page(false);
+    let [unrolled, stacked] = [false, true].map(page);
     let scopes = |page: &str| -> Vec<String> {
         let strings = data(page)["strings"].as_array().unwrap().clone();
         strings
@@ -254,6 +279,10 @@ fn memory_is_added_up_by_layer() {
             assert!(of_unrolled.contains(&format!("gpt2/block[{layer}]{part}")), "{of_unrolled:?}");
         }
     }
+    // The body of a loop is one layer: the values inside, and the stacks of what it keeps.
+    let of_stacked = scopes(&stacked);
+    let has = |part: &str| of_stacked.contains(&format!("gpt2/block/{part}"));
+    assert!(has("attention") && has("mlp") && !of_stacked.iter().any(|scope| scope.contains('[')), "{of_stacked:?}");
     assert!(unrolled.len() < 300_000, "{}", unrolled.len());
     let Some(browser) = browser() else { return };
     let script = "const at = (id) => document.getElementById(id);

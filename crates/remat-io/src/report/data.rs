@@ -20,6 +20,17 @@ pub(super) struct Report {
     strings: Vec<String>,
     /// From the least bytes on.
     plans: Vec<OnePlan>,
+    policies: Vec<UnderPolicy>,
+}
+
+/// The program under a policy.
+#[derive(Serialize)]
+struct UnderPolicy {
+    name: String,
+    /// The bytes of a call.
+    peak: usize,
+    /// The time beyond that of the plans' program without a limit, as a share of it.
+    overhead: f64,
 }
 
 /// A plan: its figures, its steps, and its values.
@@ -103,11 +114,11 @@ impl Scopes {
 }
 
 impl Report {
-    /// The report of some plans.
+    /// The report of some plans, with points for policies.
     ///
     /// # Errors
     /// If one cannot be compiled, which is a defect.
-    pub(super) fn of(title: &str, plans: &[Plan]) -> Result<Report> {
+    pub(super) fn of(title: &str, plans: &[Plan], policies: &[(String, Plan)]) -> Result<Report> {
         let mut strings = Strings::default();
         let mut plans: Vec<&Plan> = plans.iter().collect();
         plans.sort_by_key(|plan| plan.peak());
@@ -124,11 +135,23 @@ impl Report {
             })
         });
         let plans = plans.collect::<Result<Vec<OnePlan>>>()?;
-        Ok(Report { title: title.to_string(), strings: strings.all, plans })
+        // What the fastest plan takes, and how much more that is than without a limit.
+        let free = plans.last().map_or(0.0, |plan| plan.steps.total() / (1.0 + plan.overhead).max(f64::EPSILON));
+        let under = |(name, plan): &(String, Plan)| {
+            let time: f64 = plan.live_ranges()?.steps.iter().map(|step| step.time.as_nanos() as f64).sum();
+            Ok(UnderPolicy { name: name.clone(), peak: plan.peak(), overhead: time / free.max(1.0) - 1.0 })
+        };
+        let policies = policies.iter().map(under).collect::<Result<Vec<UnderPolicy>>>()?;
+        Ok(Report { title: title.to_string(), strings: strings.all, plans, policies })
     }
 }
 
 impl Steps {
+    /// The time of all of them.
+    fn total(&self) -> f64 {
+        self.time.iter().map(|&time| time as f64).sum()
+    }
+
     fn of(memory: &LiveRanges, scopes: &Scopes, strings: &mut Strings) -> Steps {
         let mut steps = Steps::default();
         for step in &memory.steps {

@@ -58,12 +58,40 @@ pub const REPORTED_PLANS: usize = 32;
 /// # Errors
 /// If there are no plans or more than [`REPORTED_PLANS`]; if a plan is wrong, which is a defect; if the file cannot be written.
 pub fn save_report(path: impl AsRef<Path>, title: &str, plans: &[Plan]) -> Result<()> {
+    save_report_with(path, title, plans, &[])
+}
+
+/// As [`save_report`], with labelled points for the same function under policies beside the curve of the plans: each has a name, and the plan
+/// of its program without a limit.
+///
+/// ```
+/// use remat::{DType, Policy, Tensor, checkpoint, grad, plan};
+/// let w = Tensor::eye(16, DType::F32);
+/// let under = |policy: Option<Policy>| {
+///     let layer = |x: &Tensor| x.matmul(&w).tanh().sin();
+///     let loss = |x: &Tensor| (0..4).fold(x.clone(), |x, _| checkpoint(policy.clone(), layer)(&x)).sum(..);
+///     plan(grad(loss), Tensor::ones([64, 16], DType::F32))
+/// };
+/// let policies = [("Dots".to_string(), under(Some(Policy::Dots))?), ("Nothing".to_string(), under(Some(Policy::Nothing))?)];
+/// let folder = tempfile::tempdir()?;
+/// remat_io::save_report_with(folder.path().join("memory.html"), "four layers", &[under(None)?], &policies)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`save_report`].
+pub fn save_report_with(
+    path: impl AsRef<Path>,
+    title: &str,
+    plans: &[Plan],
+    policies: &[(String, Plan)],
+) -> Result<()> {
     let (operation, path) = ("save_report", path.as_ref());
     if plans.is_empty() || plans.len() > REPORTED_PLANS {
         let message = format!("a report has 1 to {REPORTED_PLANS} plans, not {}", plans.len());
         return Err(Error::new(ErrorKind::Argument, operation, message));
     }
-    let report = Report::of(title, plans)?;
+    let report = Report::of(title, plans, policies)?;
     let write =
         |file: &mut dyn Write| write_page(file, &report).map_err(|error| cannot(operation, "write", path, &error));
     write_file(operation, path, write)

@@ -107,6 +107,16 @@
   const named = layers(0).filter((name) => name.startsWith("layer "));
   expect(named.every((name, i) => name.startsWith("layer " + i + " ")), "scopes in the order of their numbers");
 
+  // Policies are points of the curve with names.
+  const policies = [...at("policies").tBodies[0].rows];
+  expect(policies.length === 3 && !at("policies").hidden && policies[1].cells[0].textContent.includes("<script>"), "policies by name");
+  expect(policies.every((row) => /B$/.test(row.cells[1].textContent) && /%$/.test(row.cells[2].textContent)), "bytes and times of policies");
+  const curve = () => at("curve").toDataURL();
+  const plain = curve();
+  const seenCurves = policies.map((row) => { row.focus(); return curve(); });
+  document.activeElement.blur();
+  expect(new Set([plain, ...seenCurves]).size === 4 && curve() === plain, "a policy that is pointed at");
+
   // Forward and backward, side by side.
   const halves = () => [...at("halves").querySelectorAll(".half")];
   const side = (i) => halves().filter((_, number) => number % 2 === i).flatMap((half) => [...half.children]);

@@ -81,7 +81,7 @@ at("more").addEventListener("click", () => { state.rows += 5 * ROWS; showValues(
 at("curve").addEventListener("click", (event) => {
   const box = at("curve").getBoundingClientRect();
   const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-  const far = points.map(([px, py]) => Math.hypot(px - x, py - y));
+  const far = points.slice(0, data.plans.length).map(([px, py]) => Math.hypot(px - x, py - y));
   const nearest = far.indexOf(Math.min(...far));
   if (far[nearest] < 30) show(nearest);
 });
@@ -96,4 +96,5 @@ readColours();
 measure();
 showHeader();
 showLayerHeader();
+showPolicies();
 show(data.plans.length - 1);

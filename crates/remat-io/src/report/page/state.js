@@ -1,7 +1,7 @@
 // ---- state
 
 let plan = unpack(0);
-const state = { step: 0, from: 0, to: 1, chosen: null, hovered: null, sort: "bytes", down: true, rows: ROWS, layerSort: 2, layerDown: true };
+const state = { step: 0, from: 0, to: 1, chosen: null, hovered: null, sort: "bytes", down: true, rows: ROWS, layerSort: 2, layerDown: true, policy: null };
 const clamp = (n, low, high) => Math.min(Math.max(n, low), high);
 
 const colours = {};

@@ -64,7 +64,7 @@ const showLayerHeader = () => {
       row.cells[i].firstChild.focus();
     });
   });
-  element("th", "of the peak", row);
+  element("th", "share", row).title = "of the bytes at the peak";
 };
 const showScopes = () => {
   const { layers, of } = layersOf(clamp(Number(at("depth").value) || 1, 1, 9), at("together").checked);
