@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{LiveValue, Loc};
+use crate::{LiveValue, Loc, Role};
 
 /// The memory of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,6 +72,23 @@ pub struct LiveRanges {
 }
 
 impl LiveRanges {
+    /// The positions of the steps of the backward pass: those between which most steps recompute or differentiate, and before and after which
+    /// most do not. Factors of derivatives may be computed in the loops of the forward pass, and an optimizer comes after the backward pass.
+    pub fn backward(&self) -> Range<usize> {
+        let (mut best, mut most) = (self.steps.len()..self.steps.len(), 0i64);
+        let (mut start, mut sum) = (0, 0i64);
+        for (position, step) in self.steps.iter().enumerate() {
+            if sum <= 0 {
+                (start, sum) = (position, 0);
+            }
+            sum += if step.loc.role == Role::Written { -1 } else { 1 };
+            if sum > most {
+                (best, most) = (start..position + 1, sum);
+            }
+        }
+        best
+    }
+
     /// The bytes of these ranges that are in use while each step runs.
     pub fn live_bytes(&self, is_counted: impl Fn(&LiveRange) -> bool) -> Vec<usize> {
         let count = self.steps.len();
@@ -88,5 +105,26 @@ impl LiveRanges {
             live
         };
         more.iter().zip(&less).take(count).map(at).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backward_pass_is_between_what_the_user_wrote() {
+        let backward = |roles: &str| {
+            let role = |role| match role {
+                'f' => Role::Written,
+                'r' => Role::Recomputed,
+                _ => Role::Derivative,
+            };
+            let step = |role| RangeStep { operation: "exp", loc: Loc { role, ..Loc::UNKNOWN }, time: Duration::ZERO };
+            LiveRanges { steps: roles.chars().map(role).map(step).collect(), ranges: Vec::new() }.backward()
+        };
+        assert_eq!((backward(""), backward("fff"), backward("dd")), (0..0, 3..3, 0..2));
+        // A factor of a derivative in the forward pass, a forward value in the backward pass, and an optimizer.
+        assert_eq!(backward("ffdffrdfddffff"), 5..10);
     }
 }

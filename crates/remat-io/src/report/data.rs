@@ -42,6 +42,8 @@ struct OnePlan {
     overhead: f64,
     repeated: f64,
     bound: f64,
+    /// The step with which the backward pass begins.
+    backward: usize,
     steps: Steps,
     ranges: Ranges,
 }
@@ -130,6 +132,7 @@ impl Report {
                 overhead: plan.overhead(),
                 repeated: plan.repeated(),
                 bound: plan.bound(),
+                backward: memory.backward().start,
                 steps: Steps::of(&memory, &scopes, &mut strings),
                 ranges: Ranges::of(&memory, &scopes, &mut strings),
             })

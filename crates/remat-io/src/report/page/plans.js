@@ -4,7 +4,7 @@ const text = (number) => data.strings[number];
 const unpacked = new Map();
 const unpack = (number) => {
   if (unpacked.has(number)) return unpacked.get(number);
-  const { steps: s, ranges: r } = data.plans[number];
+  const { steps: s, ranges: r, backward } = data.plans[number];
   const steps = s.operation.map((operation, i) => ({
     operation: text(operation), line: text(s.line[i]), scope: text(s.scope[i]), role: s.role[i], time: s.time[i],
   }));
@@ -24,7 +24,6 @@ const unpack = (number) => {
   for (let i = 1; i < live.length; i += 1) live[i] += live[i - 1];
   let peak = 0;
   for (let i = 0; i < steps.length; i += 1) if (live[i] > live[peak]) peak = i;
-  const backward = begin(steps);
   for (const value of values) {
     value.label = label(value);
     value.saved = value.kind === 3 && value.role === 0 && value.born < backward && value.end > backward;
@@ -41,16 +40,6 @@ const unpack = (number) => {
   const made = { ...data.plans[number], number, steps, values, base, live, top, peakAt: peak };
   unpacked.set(number, made);
   return made;
-};
-// The step with which the backward pass begins: most steps before it are of the forward pass, and most after it are not. Factors of
-// derivatives are computed in the loops of the forward pass, and an optimizer comes after the backward pass.
-const begin = (steps) => {
-  let [best, most, count] = [0, 0, 0];
-  steps.forEach((step, i) => {
-    count += step.role === 0 ? 1 : -1;
-    if (count > most) [best, most] = [i + 1, count];
-  });
-  return best;
 };
 const label = (value) => {
   const operation = value.operation || "the program";
