@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Timeline};
 
 /// Replaces a file atomically: a kill or a full disk leaves the old one as it was. A link of this name is replaced, not followed, and nobody
 /// can foresee the name of the file that is written first. Returns the new file, open behind its text.
