@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use remat::Cpu;
+use remat_cli::arguments::{self, policy_name};
 use remat_cli::progress;
 
 use crate::config::{Config, Flags};
@@ -181,8 +182,9 @@ fn policies(args: &Args, bar: &ProgressBar) -> Result<Vec<(String, remat::Plan)>
     let config = Config::of(&args.flags.settings(args.config.as_deref())?)?;
     let architecture = architecture(&config)?;
     let mut names: Vec<String> = LISTED.map(String::from).into();
-    if !names.contains(&config.policy) {
-        names.push(config.policy.clone());
+    let own = policy_name(arguments::policy(&config.policy)?.as_ref());
+    if !names.contains(&own) {
+        names.push(own);
     }
     let mut plans = Vec::new();
     for (policy, plan) in planned_under(&config, &architecture, names) {
