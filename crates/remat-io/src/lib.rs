@@ -53,6 +53,6 @@ pub use atomic::save_text;
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
 pub use metrics::Metrics;
 pub use name::names;
-pub use report::{REPORTED_PLANS, save_report};
+pub use report::{REPORTED_PLANS, save_report, save_report_with};
 pub use safetensors::{LoadOptions, SafeTensors, SaveOptions, load, load_with, save, save_with};
 pub use trace::save_trace;

@@ -3,4 +3,4 @@
 mod report;
 mod series;
 
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Timeline};

@@ -1,5 +1,6 @@
 //! The page at the end of a run: its loss, its speed, and its memory.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -16,6 +17,15 @@ use crate::page::{render, row};
 /// The decay rate of the smoothed loss.
 const SMOOTHING: f64 = 0.95;
 
+/// The memory of a step of training over the steps of its program.
+#[derive(Default)]
+pub(crate) struct Timeline {
+    /// The bytes that are live while each of them runs; empty if the engine does not report them.
+    pub(crate) bytes: Vec<usize>,
+    /// Those of the backward pass.
+    pub(crate) backward: Option<Range<usize>>,
+}
+
 /// The content of a page besides the measurements.
 pub(crate) struct Report<'a> {
     /// The name of the run.
@@ -26,8 +36,7 @@ pub(crate) struct Report<'a> {
     pub(crate) config: String,
     /// The parts of the planned peak.
     pub(crate) parts: Vec<(String, usize)>,
-    /// The live bytes while each step of the training step's program runs; empty if the engine does not report them.
-    pub(crate) timeline: Vec<usize>,
+    pub(crate) timeline: Timeline,
     /// The page in the same folder with the memory of a step, if there is one.
     pub(crate) memory: Option<&'static str>,
     /// Text that the model wrote.
@@ -74,9 +83,8 @@ impl Report<'_> {
         ];
         let y = Axis::bytes("bytes");
         let held = curves(&held, true, &x, &y)?;
-        let within = self.timeline.iter().enumerate().map(|(step, &bytes)| (step as f64, bytes as f64)).collect();
         let x = Axis::new("operation of one training step", &steps);
-        let timeline = curves(&[Curve { name: "live", points: within }], true, &x, &y)?;
+        let timeline = curves(&phases(&self.timeline), true, &x, &y)?;
         let share = |bytes: usize| format!("{:.0}%", 100.0 * bytes as f64 / peak.max(1) as f64);
         let total = row(vec!["peak".into(), readable_bytes(peak), share(peak)], true);
         let part =
@@ -87,6 +95,23 @@ impl Report<'_> {
             "run.html",
             context! { title, model, config, sample, loss, norm, schedule, rate, held, memory, timeline, parts },
         )
+    }
+}
+
+/// The curve of a step in parts that meet: its forward pass, its backward pass, and what follows, which is the optimizer.
+fn phases(Timeline { bytes, backward }: &Timeline) -> Vec<Curve<'static>> {
+    let curve = |name, range: Range<usize>| {
+        let points = bytes.iter().enumerate().skip(range.start).take(range.len() + 1);
+        Curve { name, points: points.map(|(step, &bytes)| (step as f64, bytes as f64)).collect() }
+    };
+    match backward {
+        Some(backward) if !backward.is_empty() => {
+            let (start, end) = (backward.start, backward.end);
+            let parts =
+                [("forward pass", 0..start), ("backward pass", start..end), ("optimizer", end..bytes.len().max(end))];
+            parts.into_iter().filter(|(_, range)| !range.is_empty()).map(|(name, range)| curve(name, range)).collect()
+        }
+        _ => vec![curve("live", 0..bytes.len())],
     }
 }
 
@@ -105,7 +130,7 @@ mod tests {
             model: "GPT".into(),
             config: "seed = 0 # <x>".into(),
             parts,
-            timeline: vec![1, 9, 2],
+            timeline: Timeline { bytes: vec![1, 9, 2], backward: Some(1..2) },
             memory,
             sample,
         };
@@ -120,6 +145,9 @@ mod tests {
         assert_eq!(html.matches("<svg").count(), 6);
         assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
         assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
+        for pass in ["forward pass", "backward pass", "optimizer"] {
+            assert!(html.contains(pass), "{html}");
+        }
         // A page is self-contained.
         assert!(!html.contains("src=") && !html.contains("href="), "{html}");
         // A run without measurements has a page too.
