@@ -2,8 +2,8 @@
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `policy`, `lock`, `machine`, `page`, `records`, `data`, `model`: the policies of tables, files of plans, the memory of this machine,
-//!    pages with charts, the measurements of a run, the text, the language model
+//! 1. `policy`, `lock`, `machine`, `page`, `data`, `records`, `model`: the policies of tables, files of plans, the memory of this machine,
+//!    pages with charts, the text, the measurements of a run, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `source`: a trained model, wherever it was saved
 //! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `profile`, `plugin`, `cache`, `launch`: the commands

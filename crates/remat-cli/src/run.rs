@@ -11,14 +11,13 @@ use remat::optim::LossScale;
 use remat_cli::command;
 use remat_cli::text::shell_word;
 use remat_data::Tokenizer;
-use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Metrics, Progress, Snapshot};
+use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Metrics, Progress, Snapshot, save_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
 use crate::data::{Text, plain};
 use crate::model::{Architecture, Model};
-use crate::records::replace;
 use crate::train::{OptimizerState, Step, shapes};
 
 /// The parent folder of runs without a given folder.
@@ -293,7 +292,7 @@ impl Run {
         let checkpoints = checkpoints.with_options(options);
         let metrics = Metrics::open(&folder, step.into())?;
         let written = folder.join(CONFIG);
-        replace(&written, &of.config.to_toml()?).with_context(|| format!("cannot write `{}`", written.display()))?;
+        save_text(&written, &of.config.to_toml()?).map_err(plain)?;
         let saved = (step > 0).then_some(step);
         Ok(Run { folder, checkpoints, metrics, of, saved })
     }

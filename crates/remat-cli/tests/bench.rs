@@ -30,7 +30,7 @@ fn each_policy_has_its_time_and_its_memory() {
         text.contains("note: Names(nothere): checkpoint: the policy Names(nothere) mentions the name `nothere`"),
         "{text}"
     );
-    assert!(text.ends_with("wrote table.json\nwrote chart.svg\nwrote page.html\n"), "{text}");
+    assert!(text.ends_with("wrote page.memory.html\nwrote table.json\nwrote chart.svg\nwrote page.html\n"), "{text}");
     let read = |name: &str| fs::read_to_string(at.path().join(name)).unwrap();
     let table: Value = serde_json::from_str(&read("table.json")).unwrap();
     let rows = table["rows"].as_array().unwrap();
@@ -41,7 +41,12 @@ fn each_policy_has_its_time_and_its_memory() {
     assert!(rows[..2].iter().all(|row| row["seconds"].as_f64().unwrap() > 0.0 && row["error"].is_null()), "{table}");
     assert!(rows[2].get("planned").is_none() && rows[2]["error"].is_string(), "{table}");
     assert_eq!(read("chart.svg").matches("<circle").count(), 3);
-    assert!(read("page.html").contains("<svg"));
+    assert!(read("page.html").contains("<svg") && read("page.html").contains("<a href=\".&#x2f;page.memory.html\">"));
+    let memory = read("page.memory.html");
+    assert!(
+        memory.contains("\"policies\":[{\"name\":\"none\",") && memory.contains("{\"name\":\"Nothing\","),
+        "{memory}"
+    );
 }
 
 #[test]

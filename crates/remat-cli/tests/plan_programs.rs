@@ -241,3 +241,16 @@ fn programs_of_jax_that_are_damaged_are_errors() {
         assert!(said.contains("step.mlirbc: bytecode: ") && said.contains(" at byte "), "{said}");
     }
 }
+
+#[test]
+fn the_page_of_a_training_step_has_policies() {
+    let at = folder("");
+    let model = "--layers 2 --width 32 --heads 2 --context 16 --batch 4 --policy names(attn,mlp)";
+    let output = remat(at.path(), &format!("plan {model} --budget 100% --html step.html"));
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(output.status.success() && said.ends_with("wrote the memory of 1 plan to step.html\n"), "{said}");
+    let page = fs::read_to_string(at.path().join("step.html")).unwrap();
+    for policy in ["none", "Everything", "Dots", "DotsWithNoBatchDims", "Names(attn)", "Nothing", "Names(attn, mlp)"] {
+        assert!(page.contains(&format!("{{\"name\":\"{policy}\",\"peak\":")), "{policy}");
+    }
+}

@@ -81,7 +81,7 @@ fn the_program_is_printed_after_each_pass() {
 fn steps_are_printed_with_their_memory() {
     let output = show("--policy nothing --steps");
     let steps = output.strip_prefix("== steps\n{ steps[arena=").unwrap();
-    assert!(steps.contains("= dot_general["), "{steps}");
+    assert!(steps.contains("= dot_general[small]["), "{steps}");
     assert!(steps.contains("  loop[rows="), "{steps}");
     assert!(steps.contains("]@0 = "), "{steps}");
     // After the passes, where both are asked for.

@@ -275,6 +275,7 @@ fn a_wrong_environment_is_an_error_at_once() {
             "avx",
             "compile: REMAT_MAX_CPU_ISA is 'avx' and must be `baseline`, `avx2`, `avx512`, `amx` or `neon-dot`",
         ),
+        ("REMAT_ALGORITHM", "conv=fast", "compile: REMAT_ALGORITHM is 'conv=fast' and must be `FAMILY=ALGORITHM`"),
         ("REMAT_THREADS", "abc", "threads: REMAT_THREADS must be a number of threads"),
         ("REMAT_THREADS", "18446744073709551615", "threads: "),
         ("REMAT_THREADS", "4294967296", "threads: "),

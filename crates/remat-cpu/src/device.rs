@@ -10,7 +10,7 @@ use remat_ir::{
     Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, LiveRanges, MemoryReport, MemoryStats,
     Moves, Profile, Rematerialization, Result, Value, expect_arguments,
 };
-use remat_kernels::{Threads, matmul_precision, max_cpu_isa};
+use remat_kernels::{Threads, forced_algorithms, matmul_precision, max_cpu_isa};
 use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
@@ -237,6 +237,7 @@ impl Cpu {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         matmul_precision()?;
         max_cpu_isa()?;
+        forced_algorithms()?;
         let programs = compile(jaxpr, Caller::User, &threads, limit)?;
         Ok(CpuExecutable { name, programs, threads, most_kept, spare })
     }

@@ -114,6 +114,7 @@ pub(crate) unsafe fn run_body(program: &CompiledProgram, run: Run<'_>) {
 fn profiled_step(source: &StepSource, start: Duration, time: Duration, live: usize) -> ProfiledStep {
     ProfiledStep {
         operation: source.name(),
+        algorithm: source.algorithm,
         aval: source.aval.clone(),
         loc: source.loc,
         runs: 1,

@@ -51,6 +51,8 @@ pub(crate) struct CompiledProgram {
 pub(crate) struct StepSource {
     /// The equation; of several, the last. Copies have none.
     pub(crate) operation: Option<&'static str>,
+    /// The algorithm of its kernel, if there are several for the operation.
+    pub(crate) algorithm: Option<&'static str>,
     pub(crate) loc: Loc,
     /// The largest result.
     pub(crate) aval: Aval,

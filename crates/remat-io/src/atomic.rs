@@ -39,6 +39,33 @@ pub(crate) fn write_file(
     sync_folder(folder).map_err(|error| failed(&error))
 }
 
+/// Writes a text as a file. The file appears complete or not at all, and replaces one of this name; a link is replaced too, and not followed.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("notes.txt");
+/// remat_io::save_text(&path, "first")?;
+/// remat_io::save_text(&path, "second")?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "second");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If there is something of this name that is not a file, or the file cannot be written.
+pub fn save_text(path: impl AsRef<Path>, text: &str) -> Result<()> {
+    write_text("save_text", path.as_ref(), text)
+}
+
+/// As [`save_text`], with the operation that errors name.
+///
+/// # Errors
+/// As there.
+pub(crate) fn write_text(operation: &str, path: &Path, text: &str) -> Result<()> {
+    write_file(operation, path, |file| {
+        file.write_all(text.as_bytes()).map_err(|error| cannot(operation, "write", path, &error))
+    })
+}
+
 /// A new folder that appears complete or not at all: it is written as `.NAME.partial` beside its path, and then renamed. It is removed when
 /// it is dropped before that; what a killed process left is removed by the next one that writes the same folder.
 pub(crate) struct NewFolder {

@@ -49,9 +49,10 @@ mod report;
 mod safetensors;
 mod trace;
 
+pub use atomic::save_text;
 pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
 pub use metrics::Metrics;
 pub use name::names;
-pub use report::{REPORTED_PLANS, save_report};
+pub use report::{REPORTED_PLANS, save_report, save_report_with};
 pub use safetensors::{LoadOptions, SafeTensors, SaveOptions, load, load_with, save, save_with};
 pub use trace::save_trace;

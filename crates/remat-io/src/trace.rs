@@ -1,6 +1,5 @@
 //! Profiles as files of other programs.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,8 +8,7 @@ use remat::ir::Role;
 use remat::report::Profile;
 use serde_json::json;
 
-use crate::atomic::write_file;
-use crate::failure::cannot;
+use crate::atomic::write_text;
 
 /// Writes a profile in the trace event format, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open: the steps of the forward pass, those
 /// that compute something again and those of the derivative on a track each, and the bytes of temporaries over time. The file appears complete
@@ -28,11 +26,7 @@ use crate::failure::cannot;
 /// If the file cannot be written.
 pub fn save_trace(path: impl AsRef<Path>, profile: &Profile) -> Result<()> {
     let text = events(profile).to_string();
-    let (operation, path) = ("save_trace", path.as_ref());
-    let write = |file: &mut dyn Write| {
-        file.write_all(text.as_bytes()).map_err(|error| cannot(operation, "write", path, &error))
-    };
-    write_file(operation, path, write)
+    write_text("save_trace", path.as_ref(), &text)
 }
 
 /// A profile as JSON.
@@ -45,7 +39,7 @@ fn events(profile: &Profile) -> serde_json::Value {
         let (start, scope) = (micros(step.start), step.loc.scope.path());
         let line = step.loc.site.map(|site| site.to_string());
         events.push(json!({
-            "name": step.operation, "ph": "X", "pid": 1, "tid": track(step.loc.role), "ts": start, "dur": micros(step.time),
+            "name": step.name(), "ph": "X", "pid": 1, "tid": track(step.loc.role), "ts": start, "dur": micros(step.time),
             "args": {"result": step.aval.to_string(), "line": line, "scope": &*scope, "runs": step.runs, "modelled us": micros(step.modelled)},
         }));
         events.push(json!({"name": "temporaries", "ph": "C", "pid": 1, "ts": start, "args": {"bytes": step.live}}));

@@ -2,7 +2,7 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`occurrence`](Occurrence), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
 //!
@@ -22,6 +22,7 @@ mod loc;
 mod memory;
 mod mesh;
 mod moves;
+mod occurrence;
 mod ops;
 mod plan;
 mod policy;
@@ -47,6 +48,7 @@ pub use loc::{ImportedSite, Loc, Role, Scope, Site};
 pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, PeakOperation, parse_bytes, readable_bytes};
 pub use mesh::{Cut, Mesh, PartitionSpec, Sharding, unknown_axis};
 pub use moves::{Move, Moves};
+pub use occurrence::Occurrence;
 pub use ops::*;
 pub use plan::{RecomputedValue, Rematerialization, StepSchedule};
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};

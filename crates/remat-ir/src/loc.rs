@@ -8,6 +8,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, RwLock};
 
+use crate::Occurrence;
+
 /// A named scope such as `loss/block`, interned: two scopes with one path are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Scope(u32);
@@ -171,11 +173,14 @@ pub struct Loc {
     pub discriminator: u32,
     /// What the equation is for, beside the one that was written here.
     pub role: Role,
+    /// Which of several scopes with this path it was, as those of the layers of a model. None of an equation that was not traced.
+    pub occurrence: Occurrence,
 }
 
 impl Loc {
     /// No location.
-    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT, discriminator: 0, role: Role::Written };
+    pub const UNKNOWN: Loc =
+        Loc { site: None, scope: Scope::ROOT, discriminator: 0, role: Role::Written, occurrence: Occurrence::NONE };
 
     /// The caller's line, outside of any scope.
     #[track_caller]

@@ -43,7 +43,7 @@ impl Candidate<'_> {
     }
 }
 
-/// A callable policy. Two are equal if their names are.
+/// A callable policy. It equals its clones: another callable of the same name may decide otherwise.
 #[derive(Clone)]
 pub struct CustomPolicy {
     name: Arc<str>,
@@ -64,7 +64,11 @@ impl CustomPolicy {
 
 impl PartialEq for CustomPolicy {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        let is_same_callable = match (&self.decide, &other.decide) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.name == other.name && is_same_callable
     }
 }
 
@@ -244,7 +248,8 @@ impl Policy {
 
     /// A callable that sees operation, avals and name, and may leave the decision open.
     ///
-    /// `name` is printed in programs and identifies the policy: two callables with the same name are considered equal.
+    /// `name` is what programs print. The policy equals its clones and no other policy: another callable of this name may decide otherwise. So
+    /// make it once, outside of a function that is traced often: what is kept for a policy is found again with a clone.
     pub fn custom(
         name: impl Into<Arc<str>>,
         decide: impl Fn(&Candidate<'_>) -> Option<Decision> + Send + Sync + 'static,
@@ -252,7 +257,7 @@ impl Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: Some(Arc::new(decide)) })
     }
 
-    /// A callable policy with only a name and no callable, as the parser returns it.
+    /// A callable policy with only a name and no callable, as the parser returns it. Two with the same name are equal.
     pub fn custom_named(name: impl Into<Arc<str>>) -> Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: None })
     }

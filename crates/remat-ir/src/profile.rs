@@ -10,6 +10,8 @@ use crate::{Aval, Loc, readable_bytes};
 pub struct ProfiledStep {
     /// The operation that it computes; of several in one loop, the last.
     pub operation: &'static str,
+    /// The algorithm by which it is computed, where the engine chooses one.
+    pub algorithm: Option<&'static str>,
     /// Dtype and shape of its largest result.
     pub aval: Aval,
     /// Where the user wrote the operation, and what it is for.
@@ -24,6 +26,33 @@ pub struct ProfiledStep {
     pub modelled: Duration,
     /// The bytes of temporaries and scratch memory that are live while it runs, with those around its loop.
     pub live: usize,
+}
+
+impl ProfiledStep {
+    /// The operation with the algorithm, if there is one, as `conv_general_dilated[winograd]`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use remat_ir::{Aval, DType, Loc, ProfiledStep};
+    /// let step = ProfiledStep {
+    ///     operation: "dot_general",
+    ///     algorithm: Some("small"),
+    ///     aval: Aval::new(DType::F32, [4]),
+    ///     loc: Loc::default(),
+    ///     runs: 1,
+    ///     start: Duration::ZERO,
+    ///     time: Duration::ZERO,
+    ///     modelled: Duration::ZERO,
+    ///     live: 0,
+    /// };
+    /// assert_eq!(step.name(), "dot_general[small]");
+    /// ```
+    pub fn name(&self) -> String {
+        match self.algorithm {
+            Some(algorithm) => format!("{}[{algorithm}]", self.operation),
+            None => self.operation.to_string(),
+        }
+    }
 }
 
 /// The steps of a run, in order.
@@ -62,6 +91,7 @@ impl Profile {
     /// use remat_ir::{Aval, DType, Loc, Profile, ProfiledStep};
     /// let step = |operation, micros| ProfiledStep {
     ///     operation,
+    ///     algorithm: None,
     ///     aval: Aval::new(DType::F32, [4]),
     ///     loc: Loc::default(),
     ///     runs: 1,
@@ -93,9 +123,9 @@ impl Profile {
         groups
     }
 
-    /// The time of each operation.
+    /// The time of each operation, by each algorithm that the engine chose for it ([`ProfiledStep::name`]).
     pub fn by_operation(&self) -> Vec<ProfiledGroup> {
-        self.grouped(|step| step.operation.to_string())
+        self.grouped(ProfiledStep::name)
     }
 
     /// The time of each line of the user, by file and line.
@@ -157,8 +187,9 @@ mod tests {
 
     #[test]
     fn a_profile_prints_shares_of_roles_operations_and_lines() {
-        let step = |operation, micros: u64, role| ProfiledStep {
+        let step = |operation, algorithm, micros: u64, role| ProfiledStep {
             operation,
+            algorithm,
             aval: Aval::new(DType::F32, [4]),
             loc: Loc { role, ..Loc::default() },
             runs: 1,
@@ -168,18 +199,20 @@ mod tests {
             live: 2048,
         };
         let steps = vec![
-            step("dot_general", 300, Role::Written),
-            step("exp", 100, Role::Recomputed),
-            step("dot_general", 500, Role::Derivative),
+            step("dot_general", Some("small"), 300, Role::Written),
+            step("exp", None, 100, Role::Recomputed),
+            step("dot_general", Some("small"), 400, Role::Derivative),
+            step("dot_general", Some("thin"), 100, Role::Derivative),
         ];
         let text = Profile { steps, total: Duration::from_millis(1) }.to_string();
         let expected = "\
-1.000 ms in 3 steps: derivative 50 %, forward 30 %, recomputed 10 %; temporaries 2.00 KiB
+1.000 ms in 4 steps: derivative 50 %, forward 30 %, recomputed 10 %; temporaries 2.00 KiB
   share        time  steps  of model  operation
- 80.0 %    0.800 ms      2     4.0 x  dot_general
+ 70.0 %    0.700 ms      2     3.5 x  dot_general[small]
  10.0 %    0.100 ms      1     1.0 x  exp
+ 10.0 %    0.100 ms      1     1.0 x  dot_general[thin]
   share        time  steps  of model  line
- 90.0 %    0.900 ms      3     3.0 x  no line";
+ 90.0 %    0.900 ms      4     2.2 x  no line";
         assert_eq!(text, expected);
         assert!(Profile::default().to_string().starts_with("0.000 ms in 0 steps"));
     }

@@ -34,4 +34,5 @@ pub use interface::{
     PhaseMemory, Source, Strides, Target,
 };
 pub use isa::{Isa, max_cpu_isa};
+pub use kernels::choice::{AlgorithmInfo, algorithms, forced_algorithms};
 pub use threads::Threads;

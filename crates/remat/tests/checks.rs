@@ -274,7 +274,7 @@ fn nan_is_found_in_each_of_twenty_places() {
                     |x: &Tensor, ct: &Tensor| ct * x * 2.0,
                 );
                 let inner = grad(move |x: &Tensor| f(x))(x)?;
-                Ok(inner + nan!(x))
+                Ok(inner * nan!(x))
             }),
             "",
         ),

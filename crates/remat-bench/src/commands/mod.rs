@@ -6,6 +6,7 @@ pub(crate) mod chart;
 pub(crate) mod device;
 pub(crate) mod generate;
 pub(crate) mod plans;
+pub(crate) mod profile;
 pub(crate) mod reads;
 pub(crate) mod scaling;
 pub(crate) mod stablehlo;

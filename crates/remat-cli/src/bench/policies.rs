@@ -4,18 +4,20 @@ mod report;
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use remat::Policy;
+use remat::{Cpu, Policy};
 use remat_cli::arguments;
 use remat_cli::{child, progress};
+use remat_io::save_report_with;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::{Config, Flags};
+use crate::model::Architecture;
 use crate::policy::LISTED;
-use crate::train::{Measured, architecture, measure};
+use crate::train::{Measured, architecture, measure, planned_step, planned_under};
 use report::Table;
 
 /// Arguments of `remat bench policies`. The configuration has the same flags and file keys as that of `remat train`.
@@ -37,7 +39,7 @@ pub(crate) struct Args {
     /// Write a chart of time against memory to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write an HTML page with the chart and the table to this file
+    /// Write an HTML page with the chart and the table to this file, and one with the memory of a step beside it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -116,8 +118,19 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         rows.push(measured(PLANNED, limited)?);
     }
     bar.finish_and_clear();
-    let table = Table { model: title, repeat: args.repeat, rows };
+    let mut table = Table { model: title, repeat: args.repeat, rows, memory: None };
     write!(out, "\n{table}")?;
+    if let Some(page) = &args.html {
+        // The measurements stand without the page of their memory.
+        match memory_page(page, &config, &described, &table) {
+            Ok(Some(path)) => {
+                writeln!(out, "wrote {}", path.display())?;
+                table.memory = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            }
+            Ok(None) => {}
+            Err(error) => writeln!(out, "the page of the memory of a step was not written: {error:#}")?,
+        }
+    }
     let files = [(&args.json, table.json()?), (&args.svg, table.chart()?), (&args.html, table.page()?)];
     for (path, text) in files {
         if let Some(path) = path {
@@ -126,4 +139,20 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes the page of the memory of a step without a policy beside this page, with the policies that were measured as points of its curve.
+/// Returns where it is; no other engine than the native one has plans.
+fn memory_page(page: &Path, config: &Config, architecture: &Architecture, table: &Table) -> Result<Option<PathBuf>> {
+    if config.device()?.name() != Cpu::NAME {
+        return Ok(None);
+    }
+    let measured = table.rows.iter().filter(|row| row.measured.is_some() && row.policy != PLANNED);
+    let names: Vec<String> = measured.map(|row| row.policy.clone()).collect();
+    let under = planned_under(config, architecture, names).map(|(name, plan)| Ok((name, plan?)));
+    let policies: Vec<(String, remat::Plan)> = under.collect::<Result<_>>()?;
+    let plain = Config { policy: "none".into(), ..config.clone() };
+    let path = page.with_extension("memory.html");
+    save_report_with(&path, &table.model, &[planned_step(&plain, architecture)?], &policies)?;
+    Ok(Some(path))
 }

@@ -23,6 +23,9 @@ const FONT: (i32, i32) = (13, 7);
 /// The most numbers at an axis.
 const TICKS: f64 = 6.0;
 
+/// The largest steps between numbers that are tried have this many digits more than the smallest.
+const LARGER: i32 = 64;
+
 /// An axis: its quantity, and the format of its numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Axis<'a> {
@@ -42,24 +45,27 @@ impl<'a> Axis<'a> {
         Axis { label, text: &|bytes| readable_bytes(bytes.max(0.0) as usize).replace(".00 ", " "), is_binary: true }
     }
 
-    /// Round numbers from one number to another, of which no two next to each other have one text.
+    /// Round numbers from one number to another, with the smallest step between them whose numbers have texts of their own.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         let least = (to - from) / TICKS;
-        let step = match self.is_binary {
-            true => least.log2().ceil().exp2().max(1.0),
-            false => {
-                let unit = 10f64.powf(least.log10().floor());
-                [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * unit).find(|step| *step >= least).unwrap_or(least)
-            }
+        let (smallest, base, times): (f64, f64, &[f64]) = match self.is_binary {
+            true => (least.log2().ceil().exp2().max(1.0), 2.0, &[1.0]),
+            false => (10f64.powf(least.log10().floor()), 10.0, &[1.0, 2.0, 5.0]),
         };
+        let steps = (0..LARGER).flat_map(|digits| times.iter().map(move |times| times * base.powi(digits) * smallest));
         // A range that is too wide or too narrow for numbers has no ticks.
-        if !step.is_finite() || step <= 0.0 {
-            return Vec::new();
-        }
-        let numbers = (from / step).ceil() as i64..=(to / step).floor() as i64;
-        let mut ticks: Vec<f64> = numbers.map(|number| number as f64 * step).collect();
-        ticks.dedup_by_key(|tick| (self.text)(*tick));
-        ticks
+        let mut steps = steps.filter(|step| step.is_finite() && *step > 0.0 && *step >= least);
+        steps.find_map(|step| self.ticks_of(step, from, to)).unwrap_or_default()
+    }
+
+    /// The multiples of a step from one number to another. `None` if two next to each other have one text: so would others, rounded to a number
+    /// that is not theirs, of which only one may be here; so the next few count too.
+    fn ticks_of(&self, step: f64, from: f64, to: f64) -> Option<Vec<f64>> {
+        let (first, last) = ((from / step).ceil() as i64, (to / step).floor() as i64);
+        let numbers: Vec<f64> = (first..=last.saturating_add(3)).map(|number| number as f64 * step).collect();
+        let texts: Vec<String> = numbers.iter().map(|number| (self.text)(*number)).collect();
+        let are_different = texts.windows(2).all(|texts| texts[0] != texts[1]);
+        are_different.then(|| numbers.into_iter().take((last - first + 1).max(0) as usize).collect())
     }
 }
 
@@ -401,6 +407,12 @@ mod tests {
         // Three steps of a run, whose numbers are whole.
         let whole = |step: f64| (step as usize).to_string();
         assert_eq!(Axis::new("step", &whole).ticks(1.0, 3.0), [1.0, 2.0, 3.0]);
+        // Numbers whose texts are rounded are not theirs.
+        let short = |number: f64| format!("{number:.2}");
+        let texts = |from, to| Axis::new("loss", &short).ticks(from, to).into_iter().map(short).collect::<Vec<_>>();
+        assert_eq!(texts(0.0, 0.03), ["0.00", "0.01", "0.02", "0.03"]);
+        assert_eq!(texts(2.0001, 2.0301), ["2.01", "2.02", "2.03"]);
+        assert_eq!(texts(0.0035, 0.0145), ["0.01"]);
         assert!([(f64::MIN, f64::MAX), (1.0, 1.0)].iter().all(|&(from, to)| plain.ticks(from, to).is_empty()));
         assert_eq!(Axis::bytes("bytes").ticks(0.0, 1e-12), [0.0]);
         assert_eq!(plain.ticks(-30.0, 270.0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);

@@ -18,6 +18,15 @@ pub(crate) fn row(cells: Vec<String>, chosen: bool) -> Value {
     context! { cells, chosen }
 }
 
+/// The address of a file in the folder of a page, whatever its name is.
+pub(crate) fn address(name: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    format!("./{}", name.bytes().map(byte).collect::<String>())
+}
+
 /// Renders a template with these values; their text is escaped.
 ///
 /// # Errors
@@ -38,6 +47,12 @@ pub(crate) fn render(template: &str, values: Value) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_name_of_a_file_is_an_address() {
+        assert_eq!(address("a-1.memory.html"), "./a-1.memory.html");
+        assert_eq!(address("javascript:x?#%\"é"), "./javascript%3Ax%3F%23%25%22%C3%A9");
+    }
 
     #[test]
     fn text_is_escaped_and_missing_values_are_errors() {

@@ -20,12 +20,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use remat::Cpu;
+use indicatif::ProgressBar;
+use remat::{Cpu, Policy};
+use remat_cli::arguments;
 use remat_cli::progress;
 
 use crate::config::{Config, Flags};
 use crate::lock::Lock;
-use crate::train::{architecture, planned_step};
+use crate::policy::LISTED;
+use crate::train::{architecture, planned_step, planned_under};
 use answer::Planner;
 use budget::Budget;
 pub(crate) use file::text;
@@ -62,7 +65,8 @@ pub(crate) struct Args {
     /// bound; of a program the peak, the overhead and its lower bound, and the recomputed values
     #[arg(long)]
     json: bool,
-    /// Also write the memory of the plans of a program over its steps as a page of HTML, a file that needs no server: without --budget, of up to 32 plans
+    /// Also write the memory of the plans of a program over its steps as a page of HTML, a file that needs no server: without --budget, of up to 32
+    /// plans. That of a training step has each policy as a point beside them
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also reorder the nodes of a graph of nodes, which otherwise run in the order of their numbers; graphs of steps are always reordered
@@ -167,6 +171,33 @@ fn step(args: &Args) -> Result<(String, remat::Plan)> {
     Ok((name, planned_step(&config, &architecture)?))
 }
 
+/// The plans of a training step under each policy, for a page about the model of the flags.
+///
+/// # Errors
+/// If a setting is not valid.
+fn policies(args: &Args, bar: &ProgressBar) -> Result<Vec<(String, remat::Plan)>> {
+    if args.html.is_none() || !args.files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let config = Config::of(&args.flags.settings(args.config.as_deref())?)?;
+    let architecture = architecture(&config)?;
+    let mut names: Vec<String> = LISTED.map(String::from).into();
+    let own = Policy::name_of(arguments::policy(&config.policy)?.as_ref());
+    if !names.contains(&own) {
+        names.push(own);
+    }
+    let mut plans = Vec::new();
+    for (policy, plan) in planned_under(&config, &architecture, names) {
+        bar.set_message(policy.clone());
+        match plan {
+            Ok(plan) => plans.push((policy, plan)),
+            // A model may not have the names of a policy.
+            Err(error) => progress::say(bar, &format!("{policy} is not on the page: {error:#}")),
+        }
+    }
+    Ok(plans)
+}
+
 /// Plans each graph and program for each budget, and prints the plans.
 ///
 /// # Errors
@@ -201,7 +232,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             bar.inc(1);
         }
     }
-    let form = Form { json: args.json, html: args.html.as_deref() };
+    let policies = policies(args, &bar)?;
+    let form = Form { json: args.json, html: args.html.as_deref(), policies: &policies };
     for (name, free) in &programs {
         is_some_found |= program::show(name, free, &args.budgets, &args.lock, form, &bar, out)?;
     }

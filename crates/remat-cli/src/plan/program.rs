@@ -11,7 +11,7 @@ use remat::{Cpu, Device, ErrorKind, JitOptions, Plan};
 use remat_cli::progress;
 use remat_cli::table::{table, thousands};
 use remat_cli::text::printable;
-use remat_io::{REPORTED_PLANS, save_report};
+use remat_io::{REPORTED_PLANS, save_report_with};
 use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 use serde::Serialize;
 
@@ -28,6 +28,8 @@ pub(super) struct Form<'a> {
     pub(super) json: bool,
     /// The file of a page.
     pub(super) html: Option<&'a Path>,
+    /// The plans under policies, for the page.
+    pub(super) policies: &'a [(String, Plan)],
 }
 
 /// The inputs of a program that its callers donate, so that results may take their memory.
@@ -126,7 +128,7 @@ pub(super) fn show(
     free: &Plan,
     budgets: &[Budget],
     lock: &Lock,
-    Form { json, html }: Form<'_>,
+    Form { json, html, policies }: Form<'_>,
     bar: &ProgressBar,
     out: &mut impl Write,
 ) -> Result<bool> {
@@ -139,7 +141,7 @@ pub(super) fn show(
         let lines = plans.iter().map(|plan| Line::of(name, free, plan, None).json());
         let text = if json { lines.collect::<Result<Vec<_>>>()?.join("\n") } else { curve(name, free, &plans) };
         bar.suspend(|| writeln!(out, "{text}"))?;
-        html.map_or(Ok(()), |path| report(path, name, &plans, bar))?;
+        html.map_or(Ok(()), |path| report(path, name, &plans, policies, bar))?;
         return Ok(true);
     }
     let mut plans = Vec::new();
@@ -164,15 +166,15 @@ pub(super) fn show(
         plans.extend(found.ok());
     }
     if let Some(path) = html.filter(|_| !plans.is_empty()) {
-        report(path, name, &plans, bar)?;
+        report(path, name, &plans, policies, bar)?;
     }
     Ok(!plans.is_empty())
 }
 
 /// Writes the page of some plans, and says so.
-fn report(path: &Path, name: &str, plans: &[Plan], bar: &ProgressBar) -> Result<()> {
+fn report(path: &Path, name: &str, plans: &[Plan], policies: &[(String, Plan)], bar: &ProgressBar) -> Result<()> {
     let plans = spread(plans, REPORTED_PLANS);
-    save_report(path, name, &plans)?;
+    save_report_with(path, name, &plans, policies)?;
     let (plans, path) = (counted(plans.len(), "plan"), path.display().to_string());
     progress::say(bar, &format!("wrote the memory of {plans} to {}", printable(&path)));
     Ok(())

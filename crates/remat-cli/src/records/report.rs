@@ -1,20 +1,30 @@
 //! The page at the end of a run: its loss, its speed, and its memory.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
 use remat_cli::table::thousands;
-use remat_io::Metrics;
+use remat_io::{Metrics, save_text};
 
-use super::replace;
 use super::series::{Series, smoothed};
+use crate::data::plain;
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
 
 /// The decay rate of the smoothed loss.
 const SMOOTHING: f64 = 0.95;
+
+/// The memory of a step of training over the steps of its program.
+#[derive(Default)]
+pub(crate) struct Timeline {
+    /// The bytes that are live while each of them runs; empty if the engine does not report them.
+    pub(crate) bytes: Vec<usize>,
+    /// Those of the backward pass.
+    pub(crate) backward: Option<Range<usize>>,
+}
 
 /// The content of a page besides the measurements.
 pub(crate) struct Report<'a> {
@@ -26,8 +36,7 @@ pub(crate) struct Report<'a> {
     pub(crate) config: String,
     /// The parts of the planned peak.
     pub(crate) parts: Vec<(String, usize)>,
-    /// The live bytes while each step of the training step's program runs; empty if the engine does not report them.
-    pub(crate) timeline: Vec<usize>,
+    pub(crate) timeline: Timeline,
     /// The page in the same folder with the memory of a step, if there is one.
     pub(crate) memory: Option<&'static str>,
     /// Text that the model wrote.
@@ -42,7 +51,7 @@ impl Report<'_> {
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let page = self.page(&Series::read(&folder.join(Metrics::FILE))?)?;
         let path = folder.join("report.html");
-        replace(&path, &page).with_context(|| format!("cannot write `{}`", path.display()))?;
+        save_text(&path, &page).map_err(plain)?;
         Ok(path)
     }
 
@@ -60,10 +69,9 @@ impl Report<'_> {
         let rate = [Curve { name: "tokens per second", points: series.of("tokens_per_second").to_vec() }];
         let count = |count: f64| thousands(count.max(0.0) as usize);
         let rate = curves(&rate, true, &x, &Axis::new("tokens per second", &count))?;
-        let short = |number: f64| format!("{number:.2}");
+        let precise = |number: f64| format!("{number:.2e}");
         let norm = [Curve { name: "norm of the gradient", points: series.of("gradient_norm").to_vec() }];
-        let norm = curves(&norm, true, &x, &Axis::new("norm", &short))?;
-        let precise = |rate: f64| format!("{rate:.2e}");
+        let norm = curves(&norm, true, &x, &Axis::new("norm", &precise))?;
         let schedule = [Curve { name: "learning rate", points: series.of("learning_rate").to_vec() }];
         let schedule = curves(&schedule, true, &x, &Axis::new("learning rate", &precise))?;
         let peak: usize = self.parts.iter().map(|(_, bytes)| bytes).sum();
@@ -75,9 +83,8 @@ impl Report<'_> {
         ];
         let y = Axis::bytes("bytes");
         let held = curves(&held, true, &x, &y)?;
-        let within = self.timeline.iter().enumerate().map(|(step, &bytes)| (step as f64, bytes as f64)).collect();
         let x = Axis::new("operation of one training step", &steps);
-        let timeline = curves(&[Curve { name: "live", points: within }], true, &x, &y)?;
+        let timeline = curves(&phases(&self.timeline), true, &x, &y)?;
         let share = |bytes: usize| format!("{:.0}%", 100.0 * bytes as f64 / peak.max(1) as f64);
         let total = row(vec!["peak".into(), readable_bytes(peak), share(peak)], true);
         let part =
@@ -88,6 +95,23 @@ impl Report<'_> {
             "run.html",
             context! { title, model, config, sample, loss, norm, schedule, rate, held, memory, timeline, parts },
         )
+    }
+}
+
+/// The curve of a step in parts that meet: its forward pass, its backward pass, and what follows, which is the optimizer.
+fn phases(Timeline { bytes, backward }: &Timeline) -> Vec<Curve<'static>> {
+    let curve = |name, range: Range<usize>| {
+        let points = bytes.iter().enumerate().skip(range.start).take(range.len() + 1);
+        Curve { name, points: points.map(|(step, &bytes)| (step as f64, bytes as f64)).collect() }
+    };
+    match backward {
+        Some(backward) if !backward.is_empty() => {
+            let (start, end) = (backward.start, backward.end);
+            let parts =
+                [("forward pass", 0..start), ("backward pass", start..end), ("optimizer", end..bytes.len().max(end))];
+            parts.into_iter().filter(|(_, range)| !range.is_empty()).map(|(name, range)| curve(name, range)).collect()
+        }
+        _ => vec![curve("live", 0..bytes.len())],
     }
 }
 
@@ -106,7 +130,7 @@ mod tests {
             model: "GPT".into(),
             config: "seed = 0 # <x>".into(),
             parts,
-            timeline: vec![1, 9, 2],
+            timeline: Timeline { bytes: vec![1, 9, 2], backward: Some(1..2) },
             memory,
             sample,
         };
@@ -121,6 +145,9 @@ mod tests {
         assert_eq!(html.matches("<svg").count(), 6);
         assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
         assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
+        for pass in ["forward pass", "backward pass", "optimizer"] {
+            assert!(html.contains(pass), "{html}");
+        }
         // A page is self-contained.
         assert!(!html.contains("src=") && !html.contains("href="), "{html}");
         // A run without measurements has a page too.

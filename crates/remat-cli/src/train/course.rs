@@ -92,8 +92,8 @@ impl<'a> Programs<'a> {
         let mut progress = Progress::new(config, sequences * context, flops, first);
         let stop = Stop::new()?;
         let mut is_read = true;
-        let each = |state: &State, numbers: Numbers<f32>| {
-            self.measure(state, numbers, &mut progress, &mut folder, out)?;
+        let each = |state: &State, numbers: Numbers<f32>, learning_rate: f64| {
+            self.measure(state, numbers, learning_rate, &mut progress, &mut folder, out)?;
             if std::mem::replace(&mut is_read, !out.is_lost()) && out.is_lost() {
                 folder.unread(state.step)?;
             }
@@ -135,6 +135,7 @@ impl<'a> Programs<'a> {
         &self,
         state: &State,
         Numbers { loss, gradient_norm }: Numbers<f32>,
+        learning_rate: f64,
         progress: &mut Progress,
         folder: &mut Run,
         out: &mut impl Write,
@@ -149,11 +150,9 @@ impl<'a> Programs<'a> {
                 Ok((format!("held-out loss after step {}: {loss:.4}", state.step), loss))
             })?);
         }
-        // A step that was skipped does not count for the schedule.
-        let counted = (state.step - 1).saturating_sub(skipped.map_or(0, i32::unsigned_abs));
         let optional = [
             ("gradient_norm", gradient_norm.map(f64::from)),
-            ("learning_rate", Some(self.job.step.learning_rate(counted)?)),
+            ("learning_rate", Some(learning_rate)),
             ("flops_per_second", rates.flops_per_second.map(f64::round)),
             ("resident_bytes", rates.resident.map(|bytes| bytes as f64)),
             ("held_out_loss", held_out_loss),

@@ -97,7 +97,7 @@ pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
     let Steps { step, state, options, tokens, shape, vocabulary, planned, before } = Steps::of(config)?;
     let batch = |step: u32| Ok(drawn(tokens.fold_in(step), shape, vocabulary));
     let (mut times, mut last) = (Vec::new(), std::time::Instant::now());
-    let done = |state: &State, _: Numbers<f32>| {
+    let done = |state: &State, _: Numbers<f32>, _| {
         // The first step compiles, and its memory is new.
         if state.step > 1 {
             times.push(last.elapsed().as_secs_f64());

@@ -24,7 +24,7 @@ use remat_io::{Checkpoints, save_report};
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure, profiled};
 pub(crate) use optimizer::OptimizerState;
-pub(crate) use plan::{shapes, step as planned_step};
+pub(crate) use plan::{shapes, step as planned_step, under as planned_under};
 pub(crate) use step::Step;
 
 use crate::config::{Config, Flags};

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use remat::ir::{LiveKind, LiveValue};
 use remat::memory::Part;
-use remat::report::{MemoryReport, readable_bytes};
+use remat::report::readable_bytes;
 use remat::stages::{Compiled, Lowered};
 use remat::tree::leaves;
 use remat::{Cpu, DType, JitOptions, Tensor, Tree, eval_shape, jit_with, random};
@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::data::Batch;
 use crate::machine::bytes;
 use crate::model::{Architecture, Model};
+use crate::records::Timeline;
 use crate::sample::Samples;
 
 /// The subject of a plan.
@@ -109,7 +110,7 @@ impl Program<'_> {
     /// # Errors
     /// As [`Plan::of`].
     pub(super) fn plan(&self) -> Result<Plan> {
-        Plan::new(&self.of, &self.lowered, &self.compiled.memory_report())
+        Plan::new(&self.of, &self.lowered, &self.compiled)
     }
 
     /// The plan of a step, from which others come.
@@ -125,7 +126,7 @@ impl Program<'_> {
     /// # Errors
     /// As [`Plan::of`].
     pub(super) fn planned(&self, step: &remat::Plan) -> Result<Plan> {
-        Plan::new(&self.of, &self.lowered, &step.compile()?.memory_report())
+        Plan::new(&self.of, &self.lowered, &step.compile()?)
     }
 }
 
@@ -142,8 +143,7 @@ pub(super) struct Plan {
     evaluation: usize,
     /// The most bytes that are live while the model writes a sample; 0 if it writes none.
     sampling: usize,
-    /// The bytes that are live while each step of the program runs.
-    pub(super) timeline: Vec<usize>,
+    pub(super) timeline: Timeline,
     /// The flops of a step, including recomputation in the backward pass.
     pub(super) flops: u64,
 }
@@ -154,6 +154,18 @@ pub(super) struct Plan {
 /// As [`Plan::of`].
 pub(crate) fn step(config: &Config, architecture: &Architecture) -> Result<remat::Plan> {
     Subject::of_steps(config, architecture).program()?.step()
+}
+
+/// The plans of a step of training under policies, without a limit, or what is wrong with them.
+pub(crate) fn under<'c>(
+    config: &'c Config,
+    architecture: &'c Architecture,
+    policies: impl IntoIterator<Item = String> + 'c,
+) -> impl Iterator<Item = (String, Result<remat::Plan>)> + 'c {
+    policies.into_iter().map(move |policy| {
+        let plan = step(&Config { policy: policy.clone(), memory_limit: None, ..config.clone() }, architecture);
+        (policy, plan)
+    })
 }
 
 /// The most bytes that are live in a step of training that owns the values that it changes: [`Plan::step`] alone.
@@ -173,8 +185,9 @@ impl Plan {
         of.program()?.plan()
     }
 
-    /// The plan of a configuration whose step has this report.
-    fn new(of: &Subject<'_>, lowered: &Lowered, report: &MemoryReport) -> Result<Plan> {
+    /// The plan of a configuration whose step is compiled like this.
+    fn new(of: &Subject<'_>, lowered: &Lowered, compiled: &Compiled) -> Result<Plan> {
+        let report = compiled.memory_report();
         let (config, step) = (of.config, Step::of(of.config)?);
         let (model, state, scale, _) = of.arguments(&step)?;
         let counts = [leaves(&model).len(), leaves(&state).len() + leaves(&scale).len()];
@@ -202,7 +215,10 @@ impl Plan {
             saving: report.stats.peak.max(bytes(&model)? + state + evaluation.max(sampling)),
             evaluation,
             sampling,
-            timeline: report.timeline.clone(),
+            timeline: Timeline {
+                backward: compiled.live_ranges().map(|memory| memory.backward()),
+                bytes: report.timeline,
+            },
             flops: lowered.cost().flops,
         })
     }
@@ -317,7 +333,7 @@ mod tests {
             saving: 0,
             evaluation,
             sampling,
-            timeline: Vec::new(),
+            timeline: Timeline::default(),
             flops: 0,
         };
         let of = |plan: Plan| (plan.total(), plan.largest());

@@ -62,12 +62,14 @@ impl Step {
         })
     }
 
-    /// The learning rate of the step after so many steps.
+    /// The learning rate of the step after this state. Steps that were skipped do not count for the schedule.
     ///
     /// # Errors
     /// If the schedule is wrong.
-    pub(super) fn learning_rate(&self, steps: u32) -> remat::Result<f64> {
-        self.optimizer.learning_rate().at(&Tensor::from(i64::from(steps)), DType::F64).item::<f64>()
+    fn learning_rate(&self, state: &State) -> remat::Result<f64> {
+        let skipped = state.scale.as_ref().map_or(Ok(0), |scale| scale.skipped.item::<i32>())?;
+        let counted = i64::from(state.step) - i64::from(skipped);
+        self.optimizer.learning_rate().at(&Tensor::from(counted), DType::F64).item::<f64>()
     }
 
     /// The state before the first step.
@@ -173,7 +175,8 @@ fn merged(model: &Model, other: &Model, takes: &[bool]) -> remat::Result<Model> 
     tree::map2(model, other, |own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
 }
 
-/// The state after the steps up to `steps`. `done` gets each new state with the numbers of its step, and returns whether to continue.
+/// The state after the steps up to `steps`. `done` gets each new state with the numbers and the learning rate of its step, and returns whether
+/// to continue.
 ///
 /// # Errors
 /// The first error of a step or of `done`.
@@ -183,16 +186,17 @@ pub(super) fn fit(
     step: &Step,
     options: &JitOptions,
     batch: impl Fn(u32) -> remat::Result<Batch>,
-    mut done: impl FnMut(&State, Numbers<f32>) -> Result<bool>,
+    mut done: impl FnMut(&State, Numbers<f32>, f64) -> Result<bool>,
 ) -> Result<State> {
     let program = jit_with(options, |arguments: &Arguments| step.run(arguments));
     for i in state.step..steps {
+        let learning_rate = step.learning_rate(&state)?;
         let (model, optimizer, scale, numbers) =
             program.call((state.model, state.optimizer, state.scale, batch(i)?))?;
         state = State { step: i + 1, model, optimizer, scale };
         let Numbers { loss, gradient_norm } = numbers;
         let gradient_norm = gradient_norm.map(|norm| norm.item::<f32>()).transpose()?;
-        if !done(&state, Numbers { loss: loss.item::<f32>()?, gradient_norm })? {
+        if !done(&state, Numbers { loss: loss.item::<f32>()?, gradient_norm }, learning_rate)? {
             break;
         }
     }
@@ -227,7 +231,7 @@ mod tests {
         let rows = config.batch * config.accumulate;
         let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, rows, 6);
         let mut losses = Vec::new();
-        let done = |_: &State, Numbers { loss, gradient_norm }: Numbers<f32>| {
+        let done = |_: &State, Numbers { loss, gradient_norm }: Numbers<f32>, _| {
             assert_eq!(gradient_norm.is_some(), config.clip_norm > 0.0);
             assert!(gradient_norm.is_none_or(|norm| norm > 0.0 || !norm.is_finite()));
             losses.push(loss);
@@ -300,7 +304,7 @@ mod tests {
         let (optimizer, _) = step.init(&model).unwrap();
         let state = State { step: 0, model: model.clone(), optimizer, scale: Some(LossScale::new(1e38)) };
         let batch = |_| random_batch(random::key(1), &[7; 50], 4, 6);
-        let state = fit(state, 1, &step, &JitOptions::default(), batch, |_, numbers| {
+        let state = fit(state, 1, &step, &JitOptions::default(), batch, |_, numbers, _| {
             assert!(numbers.loss.is_finite());
             Ok(true)
         });
@@ -309,6 +313,31 @@ mod tests {
         for ((_, before), (_, after)) in tree::leaves(&model).into_iter().zip(tree::leaves(&state.model)) {
             assert_eq!(before.to_vec::<f32>().unwrap(), after.to_vec::<f32>().unwrap());
         }
+    }
+
+    #[test]
+    fn a_skipped_step_has_the_rate_of_the_next_one() {
+        let config = config(&[("dtype", "f16"), ("steps", "40"), ("learning-rate", "0.5")]);
+        let step = Step::of(&config).unwrap();
+        let model = config.model(&config.architecture().unwrap(), &random::key(0)).unwrap();
+        let (optimizer, scale) = step.init(&model).unwrap();
+        let batch = |_| random_batch(random::key(1), &[7; 50], 4, 6);
+        let mut rates = Vec::new();
+        let mut run = |state: State, steps: u32| {
+            fit(state, steps, &step, &JitOptions::default(), batch, |_, _, rate| {
+                rates.push(rate);
+                Ok(true)
+            })
+            .unwrap()
+        };
+        let first = run(State { step: 0, model, optimizer, scale: scale.clone() }, 1);
+        // The second step is skipped.
+        let second = run(State { scale: Some(LossScale::new(1e38)), ..first }, 2);
+        let skipped = second.scale.as_ref().unwrap().skipped.clone();
+        assert_eq!(skipped.item::<i32>().unwrap(), 1);
+        run(State { scale: Some(LossScale { skipped, ..scale.unwrap() }), ..second }, 4);
+        // The rate rises from zero in four counted steps.
+        assert_eq!(rates, [0.0, 0.125, 0.125, 0.25]);
     }
 
     #[test]

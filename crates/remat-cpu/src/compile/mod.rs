@@ -8,6 +8,7 @@ mod improve;
 mod kernels;
 mod layout;
 mod limit;
+mod numbers;
 mod plans;
 mod ranges;
 mod report;

@@ -361,3 +361,46 @@ fn most_near(times: impl Iterator<Item = u64>) -> u64 {
     let least = times.min().unwrap_or(0);
     least.saturating_add(least / NEAR)
 }
+
+#[cfg(test)]
+mod tests {
+    use remat_kernels::Threads;
+
+    use super::super::kernels::Controls;
+    use super::*;
+
+    #[test]
+    fn every_plan_of_a_search_may_be_its_best() {
+        // With less memory, a running sum that is read early and late is computed again.
+        let text = "{ lambda ; a:f32[64,128]. let
+            b:f32[64,128] = cumsum[axis=0 reverse=False] a
+            c:f32[64,128] = cummax[axis=1 reverse=False] b
+            d:f32[64,128] = cummax[axis=0 reverse=True] c
+            e:f32[64,128] = cummax[axis=1 reverse=True] d
+            f:f32[64,128] = mul e c
+            g:f32[64,128] = cummax[axis=0 reverse=False] f
+            h:f32[64,128] = mul g b
+          in (h,) }";
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let (threads, controls) = (Threads::new(1).expect("one thread"), Controls::default());
+        let subject = Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &controls };
+        let candidate = subject.chosen(None).expect("it is planned").candidate;
+        let caller = Donated(Vec::new());
+        let plans = Plans::new(subject, &caller, &candidate);
+        let limit = plans.unlimited.0 - 64 * 128 * 4;
+        let found = plans.within(limit).expect("it is planned").expect("less memory is enough");
+        let other = |peak, time| {
+            let (plan, form) = (found.plan.clone(), found.form.clone());
+            Rc::new(Repeated { plan, form, limit, planned_peak: peak, peak, time })
+        };
+        let mut search = Search::new(other(limit + 1, 5), limit);
+        let best = |search: &Search| search.best.as_ref().map(|best| best.time);
+        assert_eq!(best(&search), None);
+        for (plan, expected) in [((limit, 9), 9), ((limit, 7), 7), ((limit, 8), 7), ((limit + 1, 6), 7)] {
+            search.turn();
+            search.found(Some(other(plan.0, plan.1)));
+            assert_eq!(best(&search), Some(expected), "{plan:?}");
+        }
+        assert_eq!(best(&Search::new(other(limit, 4), limit)), Some(4));
+    }
+}

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{LiveKind, LiveRange, LiveValue, Place, Role};
+use remat_ir::{Call, Eqn, LiveKind, LiveRange, LiveValue, Occurrence, Op, Place, Role};
 use remat_plan::{BufferId, Location, aligned};
 
 use super::candidate::Ordered;
 use super::kernels::Kernels;
+use super::numbers::numbers;
 use super::report::Stored;
 use crate::ids::EqnId;
 use crate::program::StepSource;
+use crate::steps::Step;
 
 /// When each value is live: arguments and outputs in their order, also those of no bytes, then temporaries and scratch memory as the steps
 /// begin that compute them. `sources` are those of the steps in order.
@@ -20,19 +22,43 @@ pub(super) fn ranges(
     sources: &[StepSource],
 ) -> Vec<LiveRange> {
     let (graph, stored) = (kernels.graph(), Stored::new(kernels));
+    let (of_vars, mut unused) = numbers(&kernels.steps);
+    let mut of_buffers: IndexVec<BufferId, Option<usize>> = index_vec![None; graph.buffers.len()];
+    for (var, buffer) in kernels.buffers.owners() {
+        of_buffers[buffer] = of_vars.get(var).copied().flatten();
+    }
+    let mut layers: HashMap<BufferId, Occurrence> = HashMap::new();
+    for step in &kernels.steps.steps {
+        let Step::Equation { eqn, outs, .. } = step else { continue };
+        for (result, &out) in outs.iter().enumerate() {
+            layers.extend(kernels.buffers.of_var(out).zip(inside(kernels.steps.eqn(*eqn), result)));
+        }
+    }
+    let stored_value = |buffer: BufferId| {
+        let mut value = stored.value(buffer, LiveKind::Temporary);
+        value.loc.occurrence = layers.get(&buffer).copied().unwrap_or(value.loc.occurrence);
+        value
+    };
+    // What is not a value of the program has a number of its own.
+    let mut number = |buffer: Option<BufferId>| {
+        buffer.and_then(|buffer| *of_buffers.get(buffer)?).unwrap_or_else(|| {
+            unused += 1;
+            unused - 1
+        })
+    };
     // The positions after the last step that reads or writes each buffer.
     let mut ends: IndexVec<BufferId, usize> = index_vec![0; graph.buffers.len()];
     for (position, &step) in order.iter().enumerate() {
         let step = &graph.steps[step];
         step.reads.iter().chain(&step.writes).for_each(|&buffer| ends[buffer] = position + 1);
     }
-    let of_callers = stored.of_callers();
+    let of_callers = kernels.buffers.arguments.iter().chain(kernels.buffers.outputs.iter());
     let at = 0..order.len();
-    let whole = |value: LiveValue| {
+    let whole = |(value, &buffer): (LiveValue, &BufferId)| {
         let (at, reserved) = (at.clone(), value.bytes);
-        LiveRange { value, at, reserved, place: Place::Own, first: None }
+        LiveRange { value, at, reserved, place: Place::Own, first: None, number: number(Some(buffer)) }
     };
-    let mut ranges: Vec<LiveRange> = of_callers.map(whole).collect();
+    let mut ranges: Vec<LiveRange> = stored.of_callers().zip(of_callers).map(whole).collect();
     let mut is_born: IndexVec<BufferId, bool> = index_vec![false; graph.buffers.len()];
     // The position at which each equation first runs.
     let mut first_run: HashMap<EqnId, usize> = HashMap::new();
@@ -44,12 +70,13 @@ pub(super) fn ranges(
             let first = *first_run.entry(eqn?).or_insert(position);
             (first < position).then_some(first)
         };
-        let range = |mut value: LiveValue, first: Option<usize>, end: usize, reserved: usize, place: Place| {
-            if first.is_some() || source.loc.role == Role::Recomputed {
-                value.loc.role = value.loc.role.max(Role::Recomputed);
-            }
-            LiveRange { value, at: position..end, reserved, place, first }
-        };
+        let range =
+            |mut value: LiveValue, first: Option<usize>, end: usize, (reserved, place): (usize, Place), number| {
+                if first.is_some() || source.loc.role == Role::Recomputed {
+                    value.loc.role = value.loc.role.max(Role::Recomputed);
+                }
+                LiveRange { value, at: position..end, reserved, place, first, number }
+            };
         for &buffer in &node.writes {
             let bytes = graph.bytes(buffer);
             if !graph.is_temporary(buffer) || bytes == 0 || std::mem::replace(&mut is_born[buffer], true) {
@@ -65,13 +92,35 @@ pub(super) fn ranges(
                 // Two values at one offset at a time: the result is computed in place.
                 before.at.end = before.at.end.min(position);
             }
-            let (value, first) = (stored.value(buffer, LiveKind::Temporary), first(stored.eqn(buffer)));
-            ranges.push(range(value, first, ends[buffer], reserved, place));
+            let (value, first) = (stored_value(buffer), first(stored.eqn(buffer)));
+            ranges.push(range(value, first, ends[buffer], (reserved, place), number(Some(buffer))));
         }
         if node.scratch > 0 {
-            let (value, place) = (stored.scratch(step, node.scratch), Place::Arena(plan.scratch[step]));
-            ranges.push(range(value, first(kernels.calls[step].eqn), position + 1, aligned(node.scratch), place));
+            let (mut offset, mut bytes, mut rest) = (plan.scratch[step], node.scratch, aligned(node.scratch));
+            let first = first(kernels.calls[step].eqn);
+            // The body of a loop has values of its own there.
+            for value in kernels.calls[step].kernel.live() {
+                let reserved = value.bytes.min(bytes);
+                ranges.push(range(value.clone(), None, position + 1, (reserved, Place::Arena(offset)), number(None)));
+                (offset, bytes, rest) = (offset + reserved, bytes - reserved, rest - reserved);
+            }
+            if bytes > 0 {
+                let memory = (rest, Place::Arena(offset));
+                ranges.push(range(stored.scratch(step, bytes), first, position + 1, memory, number(None)));
+            } else if let Some(last) = ranges.last_mut() {
+                last.reserved += rest;
+            }
         }
     }
     ranges
+}
+
+/// The scope in which the body of a loop computes this result of it, such as the layer that a stack of residuals comes from.
+fn inside(eqn: &Eqn, result: usize) -> Option<Occurrence> {
+    let Op::Call(Call::Scan(op)) = &eqn.op else { return None };
+    let var = op.jaxpr.outs.get(result)?.var()?;
+    let maker = op.jaxpr.eqns.iter().find(|eqn| eqn.outs.contains(&var))?;
+    let position = maker.outs.iter().position(|&out| out == var)?;
+    let of = inside(maker, position).unwrap_or(maker.loc.occurrence);
+    (of != Occurrence::NONE).then_some(of)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::{
-    Aval, DType, Eqn, LiveKind, LiveValue, Loc, Move, Moves, PeakOperation, RecomputedValue, Rematerialization, Role,
-    Var, VarMap,
+    Aval, Call, DType, Eqn, Keep, LiveKind, LiveValue, Loc, Move, Moves, Op, PeakOperation, Prim, RecomputedValue,
+    Rematerialization, Role, Var, VarMap,
 };
 use remat_plan::{BufferId, Live, MemoryPlan, StepId};
 
@@ -43,6 +43,7 @@ pub(super) fn sources(kernels: &Kernels<'_>, order: &[StepId]) -> Vec<StepSource
         }
         StepSource {
             operation: eqn.map(|eqn| eqn.op.name()),
+            algorithm: call.kernel.algorithm(),
             loc,
             aval: call.outs.iter().map(aval).max_by_key(Aval::bytes).unwrap_or_else(|| Aval::new(DType::U8, [0])),
             time: kernels.time(step),
@@ -78,7 +79,8 @@ impl<'k> Stored<'k> {
         for (var, buffer) in buffers.owners().filter(|&(var, _)| makers[var].is_some()) {
             eqns[buffer] = makers[var];
         }
-        let kept = steps.kept.iter().filter_map(|&var| buffers.of_var(var)).collect();
+        let stacked = steps.jaxpr.eqns.iter().flat_map(kept_stacks).filter_map(|out| steps.values[out].base());
+        let kept = steps.kept.iter().copied().chain(stacked).filter_map(|var| buffers.of_var(var)).collect();
         Stored { kernels, names, eqns, kept }
     }
 
@@ -107,6 +109,20 @@ impl<'k> Stored<'k> {
         let eqn = self.kernels.calls[step].eqn.map(|eqn| self.kernels.steps.eqn(eqn));
         live_value(LiveKind::Scratch, Aval::new(DType::U8, [bytes]), None, eqn)
     }
+}
+
+/// The stacked outputs of a scan whose slices a policy must keep: their labels are in its body.
+fn kept_stacks(eqn: &Eqn) -> Vec<Var> {
+    let Op::Call(Call::Scan(scan)) = &eqn.op else { return Vec::new() };
+    let mut kept: HashSet<Var> = HashSet::new();
+    for eqn in &scan.jaxpr.eqns {
+        if matches!(&eqn.op, Op::Prim(Prim::Name(op)) if op.keep != Keep::Choice) {
+            kept.extend(eqn.ins.iter().filter_map(|operand| operand.var()).chain(eqn.outs.iter().copied()));
+        }
+        kept.extend(kept_stacks(eqn));
+    }
+    let stacked = eqn.outs.iter().zip(&scan.jaxpr.outs).skip(scan.num_carry);
+    stacked.filter(|(_, slice)| slice.var().is_some_and(|var| kept.contains(&var))).map(|(&out, _)| out).collect()
 }
 
 /// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.

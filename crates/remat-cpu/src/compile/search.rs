@@ -77,10 +77,11 @@ impl Search {
     /// A search after a first plan.
     pub(super) fn new(first: Rc<Repeated>, limit: usize) -> Search {
         let goal = first.form.goal(limit);
-        Search { last: first, best: None, limit, goal, next: goal, is_first: true, is_done: false }
+        let best = (first.peak <= limit).then(|| first.clone());
+        Search { last: first, best, limit, goal, next: goal, is_first: true, is_done: false }
     }
 
-    /// Judges the last plan, and decides about the next one.
+    /// Decides about the next plan.
     pub(super) fn turn(&mut self) {
         if self.is_done {
             return;
@@ -88,16 +89,12 @@ impl Search {
         let Search { last, best, limit, .. } = &*self;
         let form = &last.form;
         let fits = last.peak <= *limit;
-        let is_best = fits && best.as_ref().is_none_or(|best| last.time < best.time);
         // What the engine needs beyond the plan, the next plan leaves free.
         let arena = (form.arena + last.planned_peak).saturating_sub(form.peak);
         let next = (form.goal(*limit) + last.plan.judged.peak).saturating_sub(arena);
         // One that needs too much may be far faster, since its loops could be computed in blocks: then the next one is for fewer bytes.
         let is_slower = best.as_ref().is_some_and(|best| best.time <= last.time);
         let is_enough = if fits { next <= self.goal.saturating_add(self.goal / ROOM) } else { is_slower };
-        if is_best {
-            self.best = Some(self.last.clone());
-        }
         (self.next, self.is_done) = (next, is_enough && !self.is_first);
     }
 
@@ -113,12 +110,17 @@ impl Search {
         Job { begin, ..Job::anew(form, self.next, search) }
     }
 
-    /// Takes the steps of the next plan, or ends if there are none.
+    /// Takes the steps of the next plan, which may be the best so far, or ends if there are none.
     pub(super) fn found(&mut self, repeated: Option<Rc<Repeated>>) {
         (self.goal, self.is_first) = (self.next, false);
-        match repeated {
-            Some(repeated) => self.last = repeated,
-            None => self.is_done = true,
+        let Some(repeated) = repeated else {
+            self.is_done = true;
+            return;
+        };
+        let is_faster = self.best.as_ref().is_none_or(|best| repeated.time < best.time);
+        if repeated.peak <= self.limit && is_faster {
+            self.best = Some(repeated.clone());
         }
+        self.last = repeated;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! { steps[arena=192] ; arg0:f32[4,8] arg1:f32[8,4]. let
-//!     b3:f32[4,4]@0 = dot_general[...] arg0 arg1
+//!     b3:f32[4,4]@0 = dot_general[small][...] arg0 arg1
 //!     loop[rows=4 columns=4]
 //!       x0 = exp b3
 //!       out0:f32[4] = reduce_sum[axes=(1,)] x0
@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A temporary has its offset in bytes in the arena after an `@`; a value that lies in the memory of an output has the name of that output
-//! there. A value that a loop does not store is an `x`. An operand that is a view has its layout in brackets, in elements. Scratch memory
-//! and the barriers that a step waits for follow in a comment. The steps of loop and branch bodies are listed below their step.
+//! there. A value that a loop does not store is an `x`. An operation that has several algorithms has the name of the chosen one in brackets.
+//! An operand that is a view has its layout in brackets, in elements. Scratch memory and the barriers that a step waits for follow in a
+//! comment. The steps of loop and branch bodies are listed below their step.
 
 use remat_ir::{Eqn, Op, Result, Var};
 use remat_kernels::{Layout, Threads};
@@ -75,7 +76,8 @@ impl Candidate<'_> {
             Some(Step::Equation { eqn, operands, .. }) => {
                 let eqn = steps.eqn(*eqn);
                 let operands = self.operands(operands);
-                line(text, indent, &format!("{outs} = {}{operands}{note}", eqn.op));
+                let op = with_algorithm(&eqn.op.to_string(), call.kernel.algorithm());
+                line(text, indent, &format!("{outs} = {op}{operands}{note}"));
                 self.bodies(eqn, threads, indent + 2, text)?;
             }
             Some(Step::Copy { operand, .. }) => {
@@ -207,6 +209,15 @@ fn line(text: &mut String, indent: usize, content: &str) {
     text.push('\n');
     text.extend(std::iter::repeat_n(' ', indent));
     text.push_str(content);
+}
+
+/// The text of an operation, with the algorithm of its kernel before its parameters.
+fn with_algorithm(op: &str, algorithm: Option<&str>) -> String {
+    match (algorithm, op.split_once('[')) {
+        (Some(algorithm), Some((name, parameters))) => format!("{name}[{algorithm}][{parameters}"),
+        (Some(algorithm), None) => format!("{op}[{algorithm}]"),
+        (None, _) => op.to_string(),
+    }
 }
 
 /// The layout of a view. A row-major slice has no strides.

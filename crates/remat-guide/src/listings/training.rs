@@ -16,11 +16,7 @@ struct Net {
 impl Net {
     fn init(key: Key) -> Net {
         let [first, second] = key.split();
-        Net {
-            first: Linear::new(first, 8, 64),
-            norm: BatchNorm::new(64),
-            second: Linear::new(second, 64, 2),
-        }
+        Net { first: Linear::new(first, 8, 64), norm: BatchNorm::new(64), second: Linear::new(second, 64, 2) }
     }
 
     /// The statistics go in and come out; so does the key of the dropout.

@@ -3,7 +3,7 @@
 //! The format is that of TensorFlow's `tensorflow/core/lib/io/record_writer.cc` and `core/util/event.proto`: each record is its length
 //! (u64), the masked CRC-32C of that, the message, and the masked CRC-32C of it, all little-endian.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// A new file in this folder, which is created if it is missing. Readers drop the content of earlier files from step `first` on, since
+    /// A new file in this folder. Readers drop the content of earlier files from step `first` on, since
     /// a resumed run measures these steps again.
     ///
     /// # Errors
@@ -31,11 +31,8 @@ impl Events {
             .map(|number| folder.join(format!("events.out.tfevents.{:010}.{number}", now as u64)))
             .find(|path| !path.exists());
         let path = path.unwrap_or_else(|| folder.join("events.out.tfevents"));
-        let open = || {
-            fs::create_dir_all(folder)?;
-            OpenOptions::new().create_new(true).append(true).open(&path)
-        };
-        let file = open().map_err(|error| cannot_write(&path, &error))?;
+        let file = OpenOptions::new().create_new(true).append(true).open(&path);
+        let file = file.map_err(|error| cannot_write(&path, &error))?;
         let mut events = Events { path, file: BufWriter::new(file) };
         events.write(&event(now, 0, |bytes| string::encode(3, &"brain.Event:2".to_string(), bytes)))?;
         // SessionLog, whose status is START.

@@ -10,12 +10,16 @@ use remat::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::atomic::write_file;
+use crate::atomic::write_text;
 use crate::failure::cannot;
+use crate::open::open;
 use events::Events;
 
 /// The operation that errors name.
 const METRICS: &str = "metrics";
+
+/// The name of the step in its line.
+const STEP: &str = "step";
 
 /// Writes what is measured at the steps of a training run: loss, learning rate, norm of the gradient, tokens per second, whatever there is.
 ///
@@ -66,9 +70,7 @@ impl Metrics {
         std::fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
         let path = folder.join(Metrics::FILE);
         let kept = kept_lines(&path, step).map_err(|error| cannot(METRICS, "read", &path, &error))?;
-        write_file(METRICS, &path, |file| {
-            file.write_all(kept.as_bytes()).map_err(|error| cannot_write(&path, &error))
-        })?;
+        write_text(METRICS, &path, &kept)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(|error| cannot_write(&path, &error))?;
         let events = Events::create(folder, step.saturating_add(1))?;
         Ok(Metrics { path, lines: BufWriter::new(file), events })
@@ -77,8 +79,13 @@ impl Metrics {
     /// Writes the numbers of a step, each under its name.
     ///
     /// # Errors
-    /// Of kind [`ErrorKind::Io`](remat::ErrorKind::Io) if a file cannot be written.
+    /// Of kind [`ErrorKind::Argument`](remat::ErrorKind::Argument) if a number has the name `step`, and of kind
+    /// [`ErrorKind::Io`](remat::ErrorKind::Io) if a file cannot be written.
     pub fn write(&mut self, step: u64, numbers: &[(&str, f64)]) -> Result<()> {
+        if numbers.iter().any(|(name, _)| *name == STEP) {
+            let message = format!("a number must not have the name `{STEP}`, which is that of the step itself");
+            return Err(Error::new(remat::ErrorKind::Argument, METRICS, message));
+        }
         // JSON has no NaN.
         let value = |number: f64| if number.is_finite() { Value::from(number) } else { Value::Null };
         self.line(step, numbers.iter().map(|&(name, number)| (name.to_string(), value(number))))?;
@@ -103,7 +110,7 @@ impl Metrics {
     }
 
     fn line(&mut self, step: u64, fields: impl IntoIterator<Item = (String, Value)>) -> Result<()> {
-        let mut line = Map::from_iter([("step".to_string(), Value::from(step))]);
+        let mut line = Map::from_iter([(STEP.to_string(), Value::from(step))]);
         line.extend(fields);
         writeln!(self.lines, "{}", Value::Object(line)).map_err(|error| cannot_write(&self.path, &error))
     }
@@ -120,7 +127,7 @@ fn kept_lines(path: &Path, step: u64) -> io::Result<String> {
         step: u64,
     }
     let mut kept = String::new();
-    match File::open(path) {
+    match open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(file) => {
@@ -183,12 +190,34 @@ mod tests {
     }
 
     #[test]
+    fn no_number_takes_the_name_of_the_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut metrics = Metrics::open(folder.path(), 0).unwrap();
+        let error = metrics.write(1, &[("loss", 0.5), ("step", 7.0)]).unwrap_err();
+        assert_eq!(error.kind(), remat::ErrorKind::Argument);
+        assert_eq!(error.message(), "a number must not have the name `step`, which is that of the step itself");
+        metrics.write(1, &[("loss", 0.5)]).unwrap();
+        metrics.flush().unwrap();
+        let lines = fs::read_to_string(folder.path().join(Metrics::FILE)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&lines).unwrap(), serde_json::json!({"step": 1, "loss": 0.5}));
+    }
+
+    #[test]
     fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join(Metrics::FILE)).unwrap();
         let error = Metrics::open(folder.path(), 0).err().unwrap();
         assert_eq!(error.kind(), remat::ErrorKind::Io);
         assert!(error.to_string().starts_with("metrics: ") && error.to_string().contains("metrics.jsonl`"), "{error}");
+        #[cfg(unix)]
+        {
+            // A pipe that nobody writes would be waited for.
+            let folder = tempfile::tempdir().unwrap();
+            let pipe = folder.path().join(Metrics::FILE);
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let error = Metrics::open(folder.path(), 0).err().unwrap().to_string();
+            assert!(error.starts_with("metrics: cannot read") && error.ends_with("it is not a file"), "{error}");
+        }
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Metrics::open(&file, 0).err().unwrap().to_string();

@@ -1,7 +1,9 @@
 //! The data of a report: plans as columns of numbers, and the texts that they refer to, each once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
+use remat::ir::{Loc, Occurrence, Role};
 use remat::report::{LiveKind, LiveRange, LiveRanges, Place};
 use remat::{Plan, Result};
 use serde::Serialize;
@@ -18,6 +20,17 @@ pub(super) struct Report {
     strings: Vec<String>,
     /// From the least bytes on.
     plans: Vec<OnePlan>,
+    policies: Vec<UnderPolicy>,
+}
+
+/// The program under a policy.
+#[derive(Serialize)]
+struct UnderPolicy {
+    name: String,
+    /// The bytes of a call.
+    peak: usize,
+    /// The time beyond that of the plans' program without a limit, as a share of it.
+    overhead: f64,
 }
 
 /// A plan: its figures, its steps, and its values.
@@ -29,6 +42,8 @@ struct OnePlan {
     overhead: f64,
     repeated: f64,
     bound: f64,
+    /// The step with which the backward pass begins.
+    backward: usize,
     steps: Steps,
     ranges: Ranges,
 }
@@ -55,8 +70,8 @@ struct Ranges {
     /// The number of an argument, which has no name if it is not part of a tree.
     argument: Vec<usize>,
     role: Vec<u8>,
-    /// The step that first computed what is computed again.
-    first: Vec<Option<usize>>,
+    /// The value that is computed again: the number of the one that was computed first.
+    repeats: Vec<Option<usize>>,
     bytes: Vec<usize>,
     reserved: Vec<usize>,
     born: Vec<usize>,
@@ -83,39 +98,70 @@ impl Strings {
     }
 }
 
+/// The paths of the scopes of a program, in which layers have numbers.
+struct Scopes(HashMap<Occurrence, String>);
+
+impl Scopes {
+    fn of(memory: &LiveRanges) -> Scopes {
+        let of_steps = memory.steps.iter().map(|step| step.loc.occurrence);
+        let of_values = memory.ranges.iter().map(|range| range.value.loc.occurrence);
+        Scopes(Occurrence::paths(of_steps.chain(of_values)))
+    }
+
+    /// What was not traced here, as a program of a file, has the path of its scope alone.
+    fn path(&self, loc: &Loc) -> Cow<'_, str> {
+        let numbered = self.0.get(&loc.occurrence).filter(|_| loc.occurrence != Occurrence::NONE);
+        numbered.map_or_else(|| Cow::Owned(loc.scope.path().to_string()), |path| Cow::Borrowed(path.as_str()))
+    }
+}
+
 impl Report {
-    /// The report of some plans.
+    /// The report of some plans, with points for policies.
     ///
     /// # Errors
     /// If one cannot be compiled, which is a defect.
-    pub(super) fn of(title: &str, plans: &[Plan]) -> Result<Report> {
+    pub(super) fn of(title: &str, plans: &[Plan], policies: &[(String, Plan)]) -> Result<Report> {
         let mut strings = Strings::default();
         let mut plans: Vec<&Plan> = plans.iter().collect();
         plans.sort_by_key(|plan| plan.peak());
         let plans = plans.into_iter().map(|plan| {
             let memory = plan.live_ranges()?;
+            let scopes = Scopes::of(&memory);
             Ok(OnePlan {
                 peak: plan.peak(),
                 overhead: plan.overhead(),
                 repeated: plan.repeated(),
                 bound: plan.bound(),
-                steps: Steps::of(&memory, &mut strings),
-                ranges: Ranges::of(&memory, &mut strings),
+                backward: memory.backward().start,
+                steps: Steps::of(&memory, &scopes, &mut strings),
+                ranges: Ranges::of(&memory, &scopes, &mut strings),
             })
         });
         let plans = plans.collect::<Result<Vec<OnePlan>>>()?;
-        Ok(Report { title: title.to_string(), strings: strings.all, plans })
+        // What the fastest plan takes, and how much more that is than without a limit.
+        let free = plans.last().map_or(0.0, |plan| plan.steps.total() / (1.0 + plan.overhead).max(f64::EPSILON));
+        let under = |(name, plan): &(String, Plan)| {
+            let time: f64 = plan.live_ranges()?.steps.iter().map(|step| step.time.as_nanos() as f64).sum();
+            Ok(UnderPolicy { name: name.clone(), peak: plan.peak(), overhead: time / free.max(1.0) - 1.0 })
+        };
+        let policies = policies.iter().map(under).collect::<Result<Vec<UnderPolicy>>>()?;
+        Ok(Report { title: title.to_string(), strings: strings.all, plans, policies })
     }
 }
 
 impl Steps {
-    fn of(memory: &LiveRanges, strings: &mut Strings) -> Steps {
+    /// The time of all of them.
+    fn total(&self) -> f64 {
+        self.time.iter().map(|&time| time as f64).sum()
+    }
+
+    fn of(memory: &LiveRanges, scopes: &Scopes, strings: &mut Strings) -> Steps {
         let mut steps = Steps::default();
         for step in &memory.steps {
             let line = step.loc.site.map_or_else(String::new, |site| site.to_string());
             steps.operation.push(strings.number(step.operation));
             steps.line.push(strings.number(&line));
-            steps.scope.push(strings.number(&step.loc.scope.path()));
+            steps.scope.push(strings.number(&scopes.path(&step.loc)));
             steps.role.push(step.loc.role as u8);
             steps.time.push(u64::try_from(step.time.as_nanos()).unwrap_or(u64::MAX));
         }
@@ -124,14 +170,14 @@ impl Steps {
 }
 
 impl Ranges {
-    fn of(memory: &LiveRanges, strings: &mut Strings) -> Ranges {
-        let mut ranges = Ranges::default();
-        for LiveRange { value, at, reserved, place, first } in &memory.ranges {
+    fn of(memory: &LiveRanges, scopes: &Scopes, strings: &mut Strings) -> Ranges {
+        let mut ranges = Ranges { repeats: repeats(memory), ..Ranges::default() };
+        for LiveRange { value, at, reserved, place, .. } in &memory.ranges {
             let line = value.loc.site.map_or_else(String::new, |site| site.to_string());
             ranges.name.push(strings.number(value.name.as_deref().unwrap_or_default()));
             ranges.operation.push(strings.number(value.operation.unwrap_or_default()));
             ranges.line.push(strings.number(&line));
-            ranges.scope.push(strings.number(&value.loc.scope.path()));
+            ranges.scope.push(strings.number(&scopes.path(&value.loc)));
             ranges.aval.push(strings.number(&value.aval.to_string()));
             ranges.argument.push(match value.kind {
                 LiveKind::Argument(number) => number,
@@ -145,7 +191,6 @@ impl Ranges {
                 LiveKind::Scratch => 4,
             });
             ranges.role.push(value.loc.role as u8);
-            ranges.first.push(*first);
             ranges.bytes.push(value.bytes);
             ranges.reserved.push(*reserved);
             ranges.born.push(at.start);
@@ -158,4 +203,19 @@ impl Ranges {
         }
         ranges
     }
+}
+
+/// For each value that is computed again, the one that was computed first.
+fn repeats(memory: &LiveRanges) -> Vec<Option<usize>> {
+    let mut firsts: HashMap<usize, usize> = HashMap::new();
+    let repeated = |(i, LiveRange { value, first, number, .. }): (usize, &LiveRange)| {
+        if value.kind != LiveKind::Temporary {
+            return None;
+        }
+        let before = *firsts.entry(*number).or_insert(i);
+        // Equal values of two passes, as zeros, are none.
+        let is_again = first.is_some() || value.loc.role == Role::Recomputed;
+        (is_again && before < i).then_some(before)
+    };
+    memory.ranges.iter().enumerate().map(repeated).collect()
 }

@@ -1,4 +1,4 @@
-//! The memory of plans as a page that needs no server: the page of three files beside this one, with the plans as its data.
+//! The memory of plans as a page that needs no server: the files of the folder `page`, with the plans as its data.
 //!
 //! The data are JSON in a script element that does not run, in which `<`, `>`, `&` and marks of direction are escapes. The script sets text
 //! and makes no markup of it, and the page's own policy refuses everything that is not in it. Bands are drawn on a canvas in whole pixels:
@@ -16,9 +16,19 @@ use crate::atomic::write_file;
 use crate::failure::cannot;
 use data::Report;
 
-const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// The parts of one script, in the order in which they run.
+const SCRIPT: [&str; 8] = [
+    include_str!("page/text.js"),
+    include_str!("page/plans.js"),
+    include_str!("page/state.js"),
+    include_str!("page/chart.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/halves.js"),
+    include_str!("page/curve.js"),
+    include_str!("page/reader.js"),
+];
 
 /// How many plans one report has, at most.
 ///
@@ -48,12 +58,40 @@ pub const REPORTED_PLANS: usize = 32;
 /// # Errors
 /// If there are no plans or more than [`REPORTED_PLANS`]; if a plan is wrong, which is a defect; if the file cannot be written.
 pub fn save_report(path: impl AsRef<Path>, title: &str, plans: &[Plan]) -> Result<()> {
+    save_report_with(path, title, plans, &[])
+}
+
+/// As [`save_report`], with labelled points for the same function under policies beside the curve of the plans: each has a name, and the plan
+/// of its program without a limit.
+///
+/// ```
+/// use remat::{DType, Policy, Tensor, checkpoint, grad, plan};
+/// let w = Tensor::eye(16, DType::F32);
+/// let under = |policy: Option<Policy>| {
+///     let layer = |x: &Tensor| x.matmul(&w).tanh().sin();
+///     let loss = |x: &Tensor| (0..4).fold(x.clone(), |x, _| checkpoint(policy.clone(), layer)(&x)).sum(..);
+///     plan(grad(loss), Tensor::ones([64, 16], DType::F32))
+/// };
+/// let policies = [("Dots".to_string(), under(Some(Policy::Dots))?), ("Nothing".to_string(), under(Some(Policy::Nothing))?)];
+/// let folder = tempfile::tempdir()?;
+/// remat_io::save_report_with(folder.path().join("memory.html"), "four layers", &[under(None)?], &policies)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`save_report`].
+pub fn save_report_with(
+    path: impl AsRef<Path>,
+    title: &str,
+    plans: &[Plan],
+    policies: &[(String, Plan)],
+) -> Result<()> {
     let (operation, path) = ("save_report", path.as_ref());
     if plans.is_empty() || plans.len() > REPORTED_PLANS {
         let message = format!("a report has 1 to {REPORTED_PLANS} plans, not {}", plans.len());
         return Err(Error::new(ErrorKind::Argument, operation, message));
     }
-    let report = Report::of(title, plans)?;
+    let report = Report::of(title, plans, policies)?;
     let write =
         |file: &mut dyn Write| write_page(file, &report).map_err(|error| cannot(operation, "write", path, &error));
     write_file(operation, path, write)
@@ -66,7 +104,7 @@ fn write_page(mut to: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         let (place, text) = if i == 0 { ("", part) } else { part.split_once("}}").unwrap_or(("", part)) };
         match place {
             "style" => to.write_all(STYLE.trim_end().as_bytes())?,
-            "script" => to.write_all(SCRIPT.trim_end().as_bytes())?,
+            "script" => SCRIPT.iter().try_for_each(|part| to.write_all(part.as_bytes()))?,
             "data" => inert::write(&mut to, report)?,
             _ => {}
         }
@@ -84,7 +122,7 @@ mod tests {
         let mut page = Vec::new();
         write_page(&mut page, &Report::default()).unwrap();
         let page = String::from_utf8(page).unwrap();
-        for part in [STYLE.trim_end(), SCRIPT.trim_end()] {
+        for part in SCRIPT.into_iter().chain([STYLE.trim_end()]) {
             assert_eq!(page.matches(part).count(), 1);
         }
         assert!(!page.contains("{{") && page.matches("</script>").count() == 2);

@@ -85,7 +85,80 @@
   set("colours", "scope", "change");
   expect(picture() !== wide && /layer/.test(at("legend").textContent), "colours by scope");
   set("colours", "role", "change");
-  expect(at("scopes").tBodies[0].rows.length > 1, "memory by scope");
+
+  // Memory by layer: sorted by each column, at two depths, and layers together.
+  const layers = (column) => [...at("scopes").tBodies[0].rows].map((row) => row.cells[column].textContent);
+  const sortLayers = (name) => [...at("scopes").tHead.querySelectorAll("button")].find((button) => button.textContent.startsWith(name)).click();
+  const size = (text) => Number(text.split(" ")[0]) * 1024 ** ["B", "KiB", "MiB", "GiB"].indexOf(text.split(" ")[1]);
+  expect(layers(0).length > 8, "memory by layer");
+  for (const [column, name] of [[1, "at the step"], [2, "at the peak"], [3, "in total"]]) {
+    sortLayers(name);
+    if (at("scopes").tHead.rows[0].cells[column].getAttribute("aria-sort") !== "descending") sortLayers(name);
+    const sorted = layers(column).map(size);
+    expect(sorted.every((n, i) => i === 0 || sorted[i - 1] >= n) && sorted[0] > 0, "layers " + name);
+  }
+  expect(layers(2).join() === layers(1).join(), "the step is the peak");
+  const apart = layers(0);
+  at("together").click();
+  expect(layers(0).length < apart.length && layers(0).some((name) => name.startsWith("layer * ")) && layers(0).some((name) => name.startsWith("layer 2 ")), "layers together");
+  at("together").click();
+  expect(layers(0).join() === apart.join(), "layers apart again");
+  sortLayers("scope");
+  const named = layers(0).filter((name) => name.startsWith("layer "));
+  expect(named.every((name, i) => name.startsWith("layer " + i + " ")), "scopes in the order of their numbers");
+
+  // Policies are points of the curve with names.
+  const policies = [...at("policies").tBodies[0].rows];
+  expect(policies.length === 3 && !at("policies").hidden && policies[1].cells[0].textContent.includes("<script>"), "policies by name");
+  expect(policies.every((row) => /B$/.test(row.cells[1].textContent) && /%$/.test(row.cells[2].textContent)), "bytes and times of policies");
+  const curve = () => at("curve").toDataURL();
+  const plain = curve();
+  const seenCurves = policies.map((row) => { row.focus(); return curve(); });
+  document.activeElement.blur();
+  expect(new Set([plain, ...seenCurves]).size === 4 && curve() === plain, "a policy that is pointed at");
+
+  // Forward and backward, side by side.
+  const halves = () => [...at("halves").querySelectorAll(".half")];
+  const side = (i) => halves().filter((_, number) => number % 2 === i).flatMap((half) => [...half.children]);
+  expect(side(0).length > 0 && side(1).length > 0, "both halves");
+  expect(halves()[0].getBoundingClientRect().top === halves()[1].getBoundingClientRect().top, "halves of a scope in a line");
+  if (isLarge) set("halves-filter", "again", "change");
+  const first = side(0).find((item) => /again at/.test(item.textContent));
+  const unmarked = at("marks").toDataURL();
+  tell(first, "mouseenter", { bubbles: false });
+  const twin = at("halves").querySelector(".twin");
+  expect(twin !== null && side(1).includes(twin) && /first at/.test(twin.textContent), "the repetition of a value");
+  expect(twin !== null && first.textContent.includes("again at " + twin.textContent.match(/step (\d+)$/)[1]), "the step of the repetition");
+  expect(at("marks").toDataURL() !== unmarked, "both in the chart");
+  tell(first, "mouseleave", { bubbles: false });
+  expect(at("halves").querySelector(".twin, .on") === null, "nothing is pointed at");
+  tell(twin, "mouseenter", { bubbles: false });
+  expect(first.classList.contains("twin"), "what a value repeats");
+  tell(twin, "mouseleave", { bubbles: false });
+  first.focus();
+  key(first, "ArrowRight");
+  expect(document.activeElement === twin && first.classList.contains("twin") && twin.tabIndex === 0, "to the repetition by a key");
+  key(twin, "ArrowLeft");
+  expect(document.activeElement === first, "back by a key");
+  key(first, "ArrowUp");
+  key(document.activeElement, "ArrowDown");
+  expect(document.activeElement === first, "up and down");
+  key(first, "Enter");
+  expect(step() === Number(first.textContent.match(/step (\d+)$/)[1]) && first.classList.contains("chosen") && twin.classList.contains("twin"), "a chosen value and its repetition");
+  set("halves-filter", "again", "change");
+  expect(side(0).length > 0 && side(0).every((item) => /again at/.test(item.textContent)) && side(1).every((item) => isLarge || /first at/.test(item.textContent)), "what is computed again");
+  set("halves-filter", "saved", "change");
+  expect(side(0).length > 0 && side(1).length === 0, "what is saved");
+  set("halves-filter", "all", "change");
+  expect([...at("halves").querySelectorAll(".item")].filter((item) => item.tabIndex === 0).length === 1, "one value in the order of the tab key");
+  if (isLarge) {
+    set("halves-filter", "all", "change");
+    const before = side(0).length + side(1).length;
+    expect(!at("halves-more").hidden && before < 4000, "not all values at once");
+    at("halves-more").click();
+    expect(side(0).length + side(1).length > before, "more values");
+  }
+  key(at("chart"), "p");
 
   // The slider draws all again.
   let before = null;

@@ -241,7 +241,8 @@ impl MemoryReport {
         let kept = match live.iter().filter(is_kept).map(|value| value.bytes).fold(0, usize::saturating_add) {
             0 => String::new(),
             bytes => format!(
-                "values that must be kept take {} more, which `Policy::prefer` would let a plan compute again; ",
+                "values that must be kept take {} more: a plan may compute again what a policy saves by `Policy::prefer`, \
+                 but nothing that a `custom_remat` passes; ",
                 exact_bytes(bytes)
             ),
         };
@@ -485,8 +486,8 @@ live at the peak:
         assert!(error.contains(hint), "{error}");
         let mut kept = report(2);
         kept.live[0].must_be_kept = true;
-        let hint =
-            "values that must be kept take 8 B more, which `Policy::prefer` would let a plan compute again; a smaller";
+        let hint = "values that must be kept take 8 B more: a plan may compute again what a policy saves by \
+                    `Policy::prefer`, but nothing that a `custom_remat` passes; a smaller";
         let error = kept.over_limit(5000, 1000).to_string();
         assert!(error.contains(hint), "{error}");
     }

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::kinds::kinds;
+use super::op::op;
 use super::rules::check_axis;
-use super::{Operation, Param, ParamMap, Params, ReduceKind, expect_operands, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Result, unknown_axis};
+use super::{Operation, ReduceKind, expect_operands, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, unknown_axis};
 
 kinds! {
     /// The reduction of an [`AllReduce`].
@@ -124,13 +125,7 @@ pub fn unbound_axis(op: &super::Prim) -> Error {
 }
 
 impl Operation for AllReduce {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn class(&self) -> Class {
-        Class::Collective
-    }
+    op! { kind AllReduceKind class Collective { axes } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -144,31 +139,10 @@ impl Operation for AllReduce {
         }
         Ok(ins.to_vec())
     }
-
-    fn params(&self) -> Params {
-        vec![("axes", Param::Tuple(self.axes.iter().map(|name| Param::Word(name.clone())).collect()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = AllReduceKind::named(name)?;
-        let read = || {
-            let malformed = || params.error("axes", "is not a tuple of names");
-            let Param::Tuple(items) = params.take("axes")? else { return Err(malformed()) };
-            let name = |item| if let Param::Word(name) = item { Ok(name) } else { Err(malformed()) };
-            Ok(AllReduce { kind, axes: items.into_iter().map(name).collect::<Result<_>>()? })
-        };
-        Some(read())
-    }
 }
 
 impl Operation for AllGather {
-    fn name(&self) -> &'static str {
-        "all_gather"
-    }
-
-    fn class(&self) -> Class {
-        Class::Collective
-    }
+    op! { "all_gather" class Collective { axis_name, axis_size, dimension } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -176,30 +150,10 @@ impl Operation for AllGather {
         check_axis(self.name(), &ins[0], self.dimension)?;
         joined(self.name(), &ins[0], self.dimension, self.axis_size).map(|out| vec![out])
     }
-
-    fn params(&self) -> Params {
-        named(&self.axis_name, self.axis_size, [("dimension", self.dimension)])
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "all_gather").then(|| {
-            Ok(AllGather {
-                axis_name: params.word("axis_name")?,
-                axis_size: params.size("axis_size")?,
-                dimension: params.size("dimension")?,
-            })
-        })
-    }
 }
 
 impl Operation for ReduceScatter {
-    fn name(&self) -> &'static str {
-        "reduce_scatter"
-    }
-
-    fn class(&self) -> Class {
-        Class::Collective
-    }
+    op! { "reduce_scatter" class Collective { axis_name, axis_size, dimension } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -208,30 +162,10 @@ impl Operation for ReduceScatter {
         check_axis(self.name(), &ins[0], self.dimension)?;
         parted(self.name(), &ins[0], self.dimension, &self.axis_name, self.axis_size).map(|out| vec![out])
     }
-
-    fn params(&self) -> Params {
-        named(&self.axis_name, self.axis_size, [("dimension", self.dimension)])
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "reduce_scatter").then(|| {
-            Ok(ReduceScatter {
-                axis_name: params.word("axis_name")?,
-                axis_size: params.size("axis_size")?,
-                dimension: params.size("dimension")?,
-            })
-        })
-    }
 }
 
 impl Operation for AllToAll {
-    fn name(&self) -> &'static str {
-        "all_to_all"
-    }
-
-    fn class(&self) -> Class {
-        Class::Collective
-    }
+    op! { "all_to_all" class Collective { axis_name, axis_size, split, concat } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -241,31 +175,10 @@ impl Operation for AllToAll {
         let part = parted(self.name(), &ins[0], self.split, &self.axis_name, self.axis_size)?;
         joined(self.name(), &part, self.concat, self.axis_size).map(|out| vec![out])
     }
-
-    fn params(&self) -> Params {
-        named(&self.axis_name, self.axis_size, [("split", self.split), ("concat", self.concat)])
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "all_to_all").then(|| {
-            Ok(AllToAll {
-                axis_name: params.word("axis_name")?,
-                axis_size: params.size("axis_size")?,
-                split: params.size("split")?,
-                concat: params.size("concat")?,
-            })
-        })
-    }
 }
 
 impl Operation for Ppermute {
-    fn name(&self) -> &'static str {
-        "ppermute"
-    }
-
-    fn class(&self) -> Class {
-        Class::Collective
-    }
+    op! { "ppermute" class Collective { axis_name, axis_size, pairs: perm } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -285,59 +198,16 @@ impl Operation for Ppermute {
         }
         Ok(ins.to_vec())
     }
-
-    fn params(&self) -> Params {
-        let pairs = self.pairs.iter().map(|&(from, to)| Param::ints([from, to])).collect();
-        let mut params = named(&self.axis_name, self.axis_size, []);
-        params.push(("perm", Param::Tuple(pairs)));
-        params
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "ppermute").then(|| {
-            let malformed = || params.error("perm", "is not a tuple of pairs");
-            let Param::Tuple(items) = params.take("perm")? else { return Err(malformed()) };
-            let pair = |item: Param| match item.as_sizes().as_deref() {
-                Some(&[from, to]) => Ok((from, to)),
-                _ => Err(malformed()),
-            };
-            Ok(Ppermute {
-                axis_name: params.word("axis_name")?,
-                axis_size: params.size("axis_size")?,
-                pairs: items.into_iter().map(pair).collect::<Result<_>>()?,
-            })
-        })
-    }
 }
 
 impl Operation for AxisIndex {
-    fn name(&self) -> &'static str {
-        "axis_index"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "axis_index" class View { axis_name, axis_size } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 0)?;
         expect_size(self.name(), &self.axis_name, self.axis_size)?;
         Ok(vec![Aval::scalar(DType::I32)])
     }
-
-    fn params(&self) -> Params {
-        named(&self.axis_name, self.axis_size, [])
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "axis_index")
-            .then(|| Ok(AxisIndex { axis_name: params.word("axis_name")?, axis_size: params.size("axis_size")? }))
-    }
-}
-
-fn named<const N: usize>(axis_name: &Arc<str>, axis_size: usize, dims: [(&'static str, usize); N]) -> Params {
-    let axis = [("axis_name", Param::Word(axis_name.clone())), ("axis_size", Param::Int(axis_size as i64))];
-    axis.into_iter().chain(dims.map(|(name, dim)| (name, Param::Int(dim as i64)))).collect()
 }
 
 fn expect_size(operation: &str, name: &str, size: usize) -> Result<()> {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::op::op;
+use super::values::ParamGroup;
 use super::{Operation, Param, ParamMap, Params, expect_operands};
-use crate::{Aval, Class, DType, Error, ErrorKind, Jaxpr, Policy, Result};
+use crate::{Aval, DType, Error, ErrorKind, Jaxpr, Policy, Result};
 
 /// A call of a compiled function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -123,69 +125,25 @@ impl CustomLin {
 }
 
 impl Operation for Jit {
-    fn name(&self) -> &'static str {
-        "jit"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "jit" class Call { name, jaxpr } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the body takes", &self.jaxpr.in_avals())?;
         Ok(self.jaxpr.out_avals())
-    }
-
-    fn params(&self) -> Params {
-        vec![("name", Param::Word(self.name.clone())), ("jaxpr", Param::Jaxpr(self.jaxpr.clone()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "jit").then(|| Ok(Jit { name: params.word("name")?, jaxpr: params.jaxpr("jaxpr")? }))
     }
 }
 
 impl Operation for Checkpoint {
-    fn name(&self) -> &'static str {
-        "checkpoint"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "checkpoint" class Call { differentiated, jaxpr, policy } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the body takes", &self.jaxpr.in_avals())?;
         Ok(self.jaxpr.out_avals())
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("differentiated", Param::Bool(self.differentiated)),
-            ("jaxpr", Param::Jaxpr(self.jaxpr.clone())),
-            ("policy", Param::Policy(self.policy.clone())),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "checkpoint").then(|| {
-            Ok(Checkpoint {
-                jaxpr: params.jaxpr("jaxpr")?,
-                differentiated: params.bool("differentiated")?,
-                policy: params.policy("policy")?,
-            })
-        })
-    }
 }
 
 impl Operation for Scan {
-    fn name(&self) -> &'static str {
-        "scan"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "scan" class Call { jaxpr, length, num_carry, num_consts, reverse, unroll } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let takes = self.jaxpr.in_avals();
@@ -218,39 +176,16 @@ impl Operation for Scan {
         }
         Ok(outs)
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("jaxpr", Param::Jaxpr(self.jaxpr.clone())),
-            ("length", Param::Int(self.length as i64)),
-            ("num_carry", Param::Int(self.num_carry as i64)),
-            ("num_consts", Param::Int(self.num_consts as i64)),
-            ("reverse", Param::Bool(self.reverse)),
-            ("unroll", Param::Int(self.unroll as i64)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "scan").then(|| {
-            Ok(Scan {
-                jaxpr: params.jaxpr("jaxpr")?,
-                length: params.size("length")?,
-                num_consts: params.size("num_consts")?,
-                num_carry: params.size("num_carry")?,
-                reverse: params.bool("reverse")?,
-                unroll: params.size("unroll")?,
-            })
-        })
-    }
 }
 
 impl Operation for While {
-    fn name(&self) -> &'static str {
-        "while"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
+    op! {
+        "while" class Call {
+            cond: cond_jaxpr,
+            cond_consts: cond_nconsts,
+            body: body_jaxpr,
+            body_consts: body_nconsts,
+        }
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -274,36 +209,10 @@ impl Operation for While {
         expect_avals(self.name(), "carry", &outs, "the body takes", carries)?;
         Ok(outs)
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("cond_jaxpr", Param::Jaxpr(self.cond.clone())),
-            ("cond_nconsts", Param::Int(self.cond_consts as i64)),
-            ("body_jaxpr", Param::Jaxpr(self.body.clone())),
-            ("body_nconsts", Param::Int(self.body_consts as i64)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "while").then(|| {
-            Ok(While {
-                cond: params.jaxpr("cond_jaxpr")?,
-                body: params.jaxpr("body_jaxpr")?,
-                cond_consts: params.size("cond_nconsts")?,
-                body_consts: params.size("body_nconsts")?,
-            })
-        })
-    }
 }
 
 impl Operation for Cond {
-    fn name(&self) -> &'static str {
-        "cond"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "cond" class Call { branches } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let Some(first) = self.branches.first() else {
@@ -326,29 +235,10 @@ impl Operation for Cond {
         }
         Ok(outs)
     }
-
-    fn params(&self) -> Params {
-        vec![("branches", Param::Tuple(self.branches.iter().cloned().map(Param::Jaxpr).collect()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "cond").then(|| {
-            let malformed = || params.error("branches", "is not a tuple of jaxprs");
-            let Param::Tuple(items) = params.take("branches")? else { return Err(malformed()) };
-            let branch = |item| if let Param::Jaxpr(jaxpr) = item { Ok(jaxpr) } else { Err(malformed()) };
-            Ok(Cond { branches: items.into_iter().map(branch).collect::<Result<_>>()? })
-        })
-    }
 }
 
 impl Operation for CustomJvp {
-    fn name(&self) -> &'static str {
-        "custom_jvp"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "custom_jvp" class Call { name, call: call_jaxpr, jvp: jvp_jaxpr, num_consts } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
@@ -362,36 +252,10 @@ impl Operation for CustomJvp {
         }
         Ok(outs)
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("name", Param::Word(self.name.clone())),
-            ("call_jaxpr", Param::Jaxpr(self.call.clone())),
-            ("jvp_jaxpr", optional(self.jvp.as_ref())),
-            ("num_consts", Param::Int(self.num_consts as i64)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "custom_jvp").then(|| {
-            Ok(CustomJvp {
-                name: params.word("name")?,
-                call: params.jaxpr("call_jaxpr")?,
-                jvp: params.optional_jaxpr("jvp_jaxpr")?,
-                num_consts: params.size("num_consts")?,
-            })
-        })
-    }
 }
 
 impl Operation for CustomVjp {
-    fn name(&self) -> &'static str {
-        "custom_vjp"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "custom_vjp" class Call { name, call: call_jaxpr, ..rule, num_consts, forward } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
@@ -412,46 +276,10 @@ impl Operation for CustomVjp {
         expect_avals(self.name(), "result of bwd", &bwd.out_avals(), "the function wants", &wanted)?;
         Ok(outs)
     }
-
-    fn params(&self) -> Params {
-        let mut params = vec![
-            ("name", Param::Word(self.name.clone())),
-            ("call_jaxpr", Param::Jaxpr(self.call.clone())),
-            ("fwd_jaxpr", optional(self.rule.as_ref().map(|rule| &rule.fwd))),
-            ("bwd_jaxpr", optional(self.rule.as_ref().map(|rule| &rule.bwd))),
-            ("num_consts", Param::Int(self.num_consts as i64)),
-        ];
-        params.extend(forward(self.forward.as_ref()));
-        params
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "custom_vjp").then(|| {
-            let rule = match (params.optional_jaxpr("fwd_jaxpr")?, params.optional_jaxpr("bwd_jaxpr")?) {
-                (Some(fwd), Some(bwd)) => Some(VjpRule { fwd, bwd }),
-                (None, None) => None,
-                (Some(_), None) => return Err(params.error("bwd_jaxpr", "is None, and fwd_jaxpr is not")),
-                (None, Some(_)) => return Err(params.error("fwd_jaxpr", "is None, and bwd_jaxpr is not")),
-            };
-            Ok(CustomVjp {
-                name: params.word("name")?,
-                call: params.jaxpr("call_jaxpr")?,
-                rule,
-                forward: params.optional_word("forward")?,
-                num_consts: params.size("num_consts")?,
-            })
-        })
-    }
 }
 
 impl Operation for CustomLin {
-    fn name(&self) -> &'static str {
-        "custom_lin"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "custom_lin" class Call { name, bwd: bwd_jaxpr, num_residuals: num_res, forward } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let mut takes = self.bwd.in_avals();
@@ -466,37 +294,24 @@ impl Operation for CustomLin {
         expect_avals(self.name(), "tangent", tangents, "bwd gives", &self.bwd.out_avals())?;
         Ok(outs)
     }
-
-    fn params(&self) -> Params {
-        let mut params = vec![
-            ("name", Param::Word(self.name.clone())),
-            ("bwd_jaxpr", Param::Jaxpr(self.bwd.clone())),
-            ("num_res", Param::Int(self.num_residuals as i64)),
-        ];
-        params.extend(forward(self.forward.as_ref()));
-        params
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "custom_lin").then(|| {
-            Ok(CustomLin {
-                name: params.word("name")?,
-                forward: params.optional_word("forward")?,
-                bwd: params.jaxpr("bwd_jaxpr")?,
-                num_residuals: params.size("num_res")?,
-            })
-        })
-    }
 }
 
-/// The parameter with the function that has a forward mode, which programs print only if there is one.
-fn forward(function: Option<&Arc<str>>) -> Option<(&'static str, Param)> {
-    function.map(|function| ("forward", Param::Word(function.clone())))
-}
+/// `fwd_jaxpr` and `bwd_jaxpr`, which are both `None` if there is no rule.
+impl ParamGroup for Option<VjpRule> {
+    fn to_params(&self) -> Params {
+        let param = |jaxpr: Option<&Arc<Jaxpr>>| jaxpr.map_or(Param::None, |jaxpr| Param::Jaxpr(jaxpr.clone()));
+        let rule = self.as_ref();
+        vec![("fwd_jaxpr", param(rule.map(|rule| &rule.fwd))), ("bwd_jaxpr", param(rule.map(|rule| &rule.bwd)))]
+    }
 
-/// A program, or `None`.
-fn optional(jaxpr: Option<&Arc<Jaxpr>>) -> Param {
-    jaxpr.map_or(Param::None, |jaxpr| Param::Jaxpr(jaxpr.clone()))
+    fn take(params: &ParamMap<'_>) -> Result<Self> {
+        match (params.read("fwd_jaxpr")?, params.read("bwd_jaxpr")?) {
+            (Some(fwd), Some(bwd)) => Ok(Some(VjpRule { fwd, bwd })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(params.error("bwd_jaxpr", "is None, and fwd_jaxpr is not")),
+            (None, Some(_)) => Err(params.error("fwd_jaxpr", "is None, and bwd_jaxpr is not")),
+        }
+    }
 }
 
 /// The avals that have tangents and cotangents.

@@ -1,12 +1,11 @@
 //! Convolution.
 
 use super::dot::check_preferred;
-use super::geometry::{
-    alike, distinct_axes, operands, padded_size, padding_param, positive_steps, sized, take_padding, to_size,
-    window_count,
-};
-use super::{Operation, Param, ParamMap, Params, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Result, Shape};
+use super::geometry::{alike, distinct_axes, operands, padded_size, positive_steps, sized, to_size, window_count};
+use super::op::op;
+use super::values::ParamValue;
+use super::{Operation, Param, ParamMap, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 
 /// Which dimension of an operand is which. For the input and the output `first` is batch and `second` feature; for the
 /// kernel `first` is output feature and `second` input feature.
@@ -41,12 +40,17 @@ pub struct Conv {
 }
 
 impl Operation for Conv {
-    fn name(&self) -> &'static str {
-        "conv_general_dilated"
-    }
-
-    fn class(&self) -> Class {
-        Class::Contraction
+    op! {
+        "conv_general_dilated" class Contraction {
+            batch_group_count,
+            (lhs_dims, rhs_dims, out_dims): dimension_numbers,
+            feature_group_count,
+            lhs_dilation,
+            padding,
+            preferred_element_type,
+            rhs_dilation,
+            strides: window_strides,
+        }
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -68,52 +72,26 @@ impl Operation for Conv {
         }
         Ok(vec![sized(name, input.with_dtype(self.preferred_element_type).with_shape(shape))?])
     }
+}
 
-    fn params(&self) -> Params {
+/// The orders of the dimensions of the input, the kernel and the output: `((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3))`.
+impl ParamValue for (ConvDims, ConvDims, ConvDims) {
+    fn to_param(&self) -> Option<Param> {
         let dims = |d: &ConvDims| Param::ints([d.first, d.second].into_iter().chain(d.spatial.iter().copied()));
-        let numbers = vec![dims(&self.lhs_dims), dims(&self.rhs_dims), dims(&self.out_dims)];
-        vec![
-            ("batch_group_count", Param::Int(self.batch_group_count as i64)),
-            ("dimension_numbers", Param::Tuple(numbers)),
-            ("feature_group_count", Param::Int(self.feature_group_count as i64)),
-            ("lhs_dilation", Param::ints(self.lhs_dilation.iter().copied())),
-            ("padding", padding_param(&self.padding)),
-            ("preferred_element_type", Param::DType(self.preferred_element_type)),
-            ("rhs_dilation", Param::ints(self.rhs_dilation.iter().copied())),
-            ("window_strides", Param::ints(self.strides.iter().copied())),
-        ]
+        Some(Param::Tuple(vec![dims(&self.0), dims(&self.1), dims(&self.2)]))
     }
 
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let dims = |param: &Param| match param.as_sizes()?.as_slice() {
-            [first, second, spatial @ ..] => {
-                Some(ConvDims { first: *first, second: *second, spatial: spatial.iter().copied().collect() })
-            }
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        let dims = |param: &Param| match *param.as_sizes()? {
+            [first, second, ref spatial @ ..] => Some(ConvDims { first, second, spatial: spatial.into() }),
             _ => None,
         };
         let numbers = |param: &Param| match param {
             Param::Tuple(specs) if specs.len() == 3 => Some((dims(&specs[0])?, dims(&specs[1])?, dims(&specs[2])?)),
             _ => None,
         };
-        let read = || {
-            let param = params.take("dimension_numbers")?;
-            let (lhs_dims, rhs_dims, out_dims) = numbers(&param).ok_or_else(|| {
-                params.error("dimension_numbers", "is not the orders of the input, the kernel and the output")
-            })?;
-            Ok(Self {
-                strides: params.sizes("window_strides")?,
-                padding: take_padding(params, "padding")?,
-                lhs_dilation: params.sizes("lhs_dilation")?,
-                rhs_dilation: params.sizes("rhs_dilation")?,
-                lhs_dims,
-                rhs_dims,
-                out_dims,
-                feature_group_count: params.size("feature_group_count")?,
-                batch_group_count: params.size("batch_group_count")?,
-                preferred_element_type: params.dtype("preferred_element_type")?,
-            })
-        };
-        (name == "conv_general_dilated").then(read)
+        numbers(&params.take(name)?)
+            .ok_or_else(|| params.error(name, "is not the orders of the input, the kernel and the output"))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Conversions between dtypes.
 
+use super::op::op;
 use super::rules::{Accepts, elementwise};
-use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Result};
+use super::{Operation, dtype_error, expect_operands, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result};
 
 /// Value conversion. Float to integer truncates and saturates (NaN is 0); anything to bool is `!= 0`; integer to integer
 /// wraps; to a smaller float rounds half to even.
@@ -30,36 +31,16 @@ pub struct ReducePrecision {
 }
 
 impl Operation for ConvertElementType {
-    fn name(&self) -> &'static str {
-        "convert_element_type"
-    }
-
-    fn class(&self) -> Class {
-        Class::Elementwise
-    }
+    op! { "convert_element_type" class Elementwise { dtype: new_dtype } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         Ok(vec![ins[0].with_dtype(self.dtype)])
     }
-
-    fn params(&self) -> Params {
-        vec![("new_dtype", Param::DType(self.dtype))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "convert_element_type").then(|| Ok(ConvertElementType { dtype: params.dtype("new_dtype")? }))
-    }
 }
 
 impl Operation for BitcastConvertType {
-    fn name(&self) -> &'static str {
-        "bitcast_convert_type"
-    }
-
-    fn class(&self) -> Class {
-        Class::Elementwise
-    }
+    op! { "bitcast_convert_type" class Elementwise { dtype: new_dtype } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -80,24 +61,10 @@ impl Operation for BitcastConvertType {
         }
         Ok(vec![from.with_shape(shape).with_dtype(to)])
     }
-
-    fn params(&self) -> Params {
-        vec![("new_dtype", Param::DType(self.dtype))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "bitcast_convert_type").then(|| Ok(BitcastConvertType { dtype: params.dtype("new_dtype")? }))
-    }
 }
 
 impl Operation for ReducePrecision {
-    fn name(&self) -> &'static str {
-        "reduce_precision"
-    }
-
-    fn class(&self) -> Class {
-        Class::Elementwise
-    }
+    op! { "reduce_precision" class Elementwise { exponent_bits, mantissa_bits } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let out = elementwise(self.name(), ins, 1, Accepts::Floats)?;
@@ -106,20 +73,5 @@ impl Operation for ReducePrecision {
             return Err(Error::new(ErrorKind::Argument, self.name(), message));
         }
         Ok(vec![out])
-    }
-
-    fn params(&self) -> Params {
-        vec![
-            ("exponent_bits", Param::Int(self.exponent_bits.into())),
-            ("mantissa_bits", Param::Int(self.mantissa_bits.into())),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "reduce_precision").then(|| {
-            let bits =
-                |name| u32::try_from(params.int(name)?).map_err(|_| params.error(name, "is not a number of bits"));
-            Ok(ReducePrecision { exponent_bits: bits("exponent_bits")?, mantissa_bits: bits("mantissa_bits")? })
-        })
     }
 }

@@ -1,8 +1,10 @@
 //! The general matrix product.
 
 use super::geometry::{alike, distinct_axes, operands, sized, without_axes};
-use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Class, DType, Result, Shape, counted};
+use super::op::op;
+use super::values::ParamValue;
+use super::{Operation, Param, ParamMap, dtype_error, shape_error};
+use crate::{Aval, DType, Result, Shape, counted};
 
 /// `dot_general lhs rhs`: products summed over the contracting dimensions, for each index of the batch dimensions. The
 /// result has the batch dimensions, then the free ones of `lhs`, then those of `rhs`.
@@ -34,12 +36,11 @@ impl DotGeneral {
 }
 
 impl Operation for DotGeneral {
-    fn name(&self) -> &'static str {
-        "dot_general"
-    }
-
-    fn class(&self) -> Class {
-        Class::Contraction
+    op! {
+        "dot_general" class Contraction {
+            (lhs_contract, rhs_contract, lhs_batch, rhs_batch): dimension_numbers,
+            preferred_element_type,
+        }
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -71,19 +72,18 @@ impl Operation for DotGeneral {
         shape.extend(without_axes(&rhs.shape, &self.rhs_fixed()));
         Ok(vec![sized(name, lhs.with_dtype(self.preferred_element_type).with_shape(shape))?])
     }
+}
 
-    fn params(&self) -> Params {
+/// Contracting dimensions of both operands, then their batch dimensions: `(([1], [0]), ([], []))`.
+impl ParamValue for (Shape, Shape, Shape, Shape) {
+    fn to_param(&self) -> Option<Param> {
+        let (lhs_contract, rhs_contract, lhs_batch, rhs_batch) = self;
         let list = |dims: &Shape| Param::List(dims.iter().map(|&d| Param::Int(d as i64)).collect());
         let pair = |lhs: &Shape, rhs: &Shape| Param::Tuple(vec![list(lhs), list(rhs)]);
-        let contract = pair(&self.lhs_contract, &self.rhs_contract);
-        let batch = pair(&self.lhs_batch, &self.rhs_batch);
-        vec![
-            ("dimension_numbers", Param::Tuple(vec![contract, batch])),
-            ("preferred_element_type", Param::DType(self.preferred_element_type)),
-        ]
+        Some(Param::Tuple(vec![pair(lhs_contract, rhs_contract), pair(lhs_batch, rhs_batch)]))
     }
 
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
         let pair = |param: &Param| match param {
             Param::Tuple(sides) if sides.len() == 2 => Some((sides[0].as_sizes()?, sides[1].as_sizes()?)),
             _ => None,
@@ -92,15 +92,9 @@ impl Operation for DotGeneral {
             Param::Tuple(pairs) if pairs.len() == 2 => Some((pair(&pairs[0])?, pair(&pairs[1])?)),
             _ => None,
         };
-        let read = || {
-            let param = params.take("dimension_numbers")?;
-            let ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)) = numbers(&param).ok_or_else(|| {
-                params.error("dimension_numbers", "is not (([..], [..]), ([..], [..])), contracting before batch")
-            })?;
-            let preferred_element_type = params.dtype("preferred_element_type")?;
-            Ok(Self { lhs_contract, rhs_contract, lhs_batch, rhs_batch, preferred_element_type })
-        };
-        (name == "dot_general").then(read)
+        let ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)) = numbers(&params.take(name)?)
+            .ok_or_else(|| params.error(name, "is not (([..], [..]), ([..], [..])), contracting before batch"))?;
+        Ok((lhs_contract, rhs_contract, lhs_batch, rhs_batch))
     }
 }
 

@@ -107,6 +107,7 @@ impl Operation for DebugPrint {
         Ok(Vec::new())
     }
 
+    // Not a row of `op!`: `axes` and `batch` print together or not at all.
     fn params(&self) -> Params {
         let template = [("template", Param::Word(self.template.clone()))];
         let axes = Param::Tuple(self.axes.iter().map(|axes| Param::ints(axes.iter().copied())).collect());
@@ -117,9 +118,9 @@ impl Operation for DebugPrint {
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "debug_print").then(|| {
-            let mut op = DebugPrint::new(params.word("template")?);
+            let mut op = DebugPrint::new(params.read::<Arc<str>>("template")?);
             if params.has("batch") {
-                op.batch = params.sizes("batch")?;
+                op.batch = params.read("batch")?;
                 let Param::Tuple(axes) = params.take("axes")? else {
                     return Err(params.error("axes", "is not a tuple"));
                 };

@@ -4,8 +4,9 @@
 //! broadcasting is a separate `broadcast_in_dim`.
 
 use super::kinds::kinds;
+use super::op::op;
 use super::rules::{Accepts, common_shape, elementwise, same_dtype};
-use super::{Operation, Param, ParamMap, Params, dtype_error};
+use super::{Operation, dtype_error};
 use crate::{Aval, Class, DType, Error, ErrorKind, Result};
 
 kinds! {
@@ -105,9 +106,7 @@ pub struct SelectN;
 pub struct Clamp;
 
 impl Operation for IntegerPow {
-    fn name(&self) -> &'static str {
-        "integer_pow"
-    }
+    op! { "integer_pow" { y } }
 
     fn class(&self) -> Class {
         // Small powers are a few products.
@@ -118,27 +117,10 @@ impl Operation for IntegerPow {
         let accepts = if self.y < 0 { Accepts::Floats } else { Accepts::Numeric };
         Ok(vec![elementwise(self.name(), ins, 1, accepts)?])
     }
-
-    fn params(&self) -> Params {
-        vec![("y", Param::Int(self.y.into()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "integer_pow").then(|| {
-            let y = i32::try_from(params.int("y")?).map_err(|_| params.error("y", "does not fit 32 bits"))?;
-            Ok(IntegerPow { y })
-        })
-    }
 }
 
 impl Operation for SelectN {
-    fn name(&self) -> &'static str {
-        "select_n"
-    }
-
-    fn class(&self) -> Class {
-        Class::Elementwise
-    }
+    op! { "select_n" class Elementwise }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [which, cases @ ..] = ins else {
@@ -158,101 +140,37 @@ impl Operation for SelectN {
         same_dtype(self.name(), cases)?;
         Ok(vec![common_shape(self.name(), ins)?.with_dtype(case.dtype)])
     }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "select_n").then_some(Ok(SelectN))
-    }
 }
 
 impl Operation for Clamp {
-    fn name(&self) -> &'static str {
-        "clamp"
-    }
-
-    fn class(&self) -> Class {
-        Class::Elementwise
-    }
+    op! { "clamp" class Elementwise }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(vec![elementwise(self.name(), ins, 3, Accepts::Any)?])
     }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "clamp").then_some(Ok(Clamp))
-    }
 }
 
 impl Operation for Unary {
-    fn name(&self) -> &'static str {
-        Unary::name(*self)
-    }
-
-    fn class(&self) -> Class {
-        Unary::class(*self)
-    }
+    op! { self }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let out = elementwise(self.name(), ins, 1, self.accepts())?;
         Ok(vec![if *self == Unary::IsFinite { out.with_dtype(DType::Bool) } else { out }])
     }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        Unary::named(name).map(Ok)
-    }
 }
 
 impl Operation for Binary {
-    fn name(&self) -> &'static str {
-        Binary::name(*self)
-    }
-
-    fn class(&self) -> Class {
-        Binary::class(*self)
-    }
+    op! { self }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(vec![elementwise(self.name(), ins, 2, self.accepts())?])
     }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        Binary::named(name).map(Ok)
-    }
 }
 
 impl Operation for Compare {
-    fn name(&self) -> &'static str {
-        Compare::name(*self)
-    }
-
-    fn class(&self) -> Class {
-        Compare::class(*self)
-    }
+    op! { self }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(vec![elementwise(self.name(), ins, 2, self.accepts())?.with_dtype(DType::Bool)])
-    }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        Compare::named(name).map(Ok)
     }
 }

@@ -9,8 +9,10 @@
 
 use super::geometry::{alike, distinct_axes, increasing_axes, one_per_dimension, operands, sized, without_axes};
 use super::kinds::kinds;
-use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Literal, Result, Shape};
+use super::op::op;
+use super::values::ParamValue;
+use super::{Operation, Param, ParamMap, dtype_error, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Literal, Result, Shape};
 
 /// What happens to an index vector whose slice does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,13 +42,16 @@ impl IndexMode {
             d => Literal::from_i128(d, -1),
         }
     }
+}
 
-    fn parse(params: &ParamMap<'_>) -> Result<IndexMode> {
-        match &*params.word("mode")? {
-            "clip" => Ok(IndexMode::Clip),
-            "fill_or_drop" => Ok(IndexMode::FillOrDrop),
-            _ => Err(params.error("mode", "is neither clip nor fill_or_drop")),
-        }
+impl ParamValue for IndexMode {
+    fn to_param(&self) -> Option<Param> {
+        Some(Param::word(self.name()))
+    }
+
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        let named = |word: &str| [IndexMode::Clip, IndexMode::FillOrDrop].into_iter().find(|mode| mode.name() == word);
+        params.choice(name, "is neither clip nor fill_or_drop", named)
     }
 }
 
@@ -94,12 +99,17 @@ pub struct Scatter {
 }
 
 impl Operation for Gather {
-    fn name(&self) -> &'static str {
-        "gather"
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
+    op! {
+        "gather" class Movement {
+            collapsed_slice_dims,
+            fill_value,
+            mode,
+            offset_dims,
+            operand_batching_dims,
+            slice_sizes,
+            start_index_map,
+            start_indices_batching_dims,
+        }
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -133,45 +143,19 @@ impl Operation for Gather {
         }
         Ok(vec![out])
     }
-
-    fn params(&self) -> Params {
-        let ints = |dims: &Shape| Param::ints(dims.iter().copied());
-        vec![
-            ("collapsed_slice_dims", ints(&self.collapsed_slice_dims)),
-            ("fill_value", Param::Literal(self.fill_value)),
-            ("mode", Param::word(self.mode.name())),
-            ("offset_dims", ints(&self.offset_dims)),
-            ("operand_batching_dims", ints(&self.operand_batching_dims)),
-            ("slice_sizes", ints(&self.slice_sizes)),
-            ("start_index_map", ints(&self.start_index_map)),
-            ("start_indices_batching_dims", ints(&self.start_indices_batching_dims)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let read = || {
-            Ok(Self {
-                offset_dims: params.sizes("offset_dims")?,
-                collapsed_slice_dims: params.sizes("collapsed_slice_dims")?,
-                start_index_map: params.sizes("start_index_map")?,
-                operand_batching_dims: params.sizes("operand_batching_dims")?,
-                start_indices_batching_dims: params.sizes("start_indices_batching_dims")?,
-                slice_sizes: params.sizes("slice_sizes")?,
-                mode: IndexMode::parse(params)?,
-                fill_value: params.literal("fill_value")?,
-            })
-        };
-        (name == "gather").then(read)
-    }
 }
 
 impl Operation for Scatter {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
+    op! {
+        kind ScatterKind class Movement {
+            inserted_window_dims,
+            mode,
+            operand_batching_dims,
+            scatter_dims_to_operand_dims,
+            scatter_indices_batching_dims,
+            unique_indices,
+            update_window_dims,
+        }
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -206,36 +190,6 @@ impl Operation for Scatter {
             return shape_error(name, message);
         }
         Ok(vec![x.clone()])
-    }
-
-    fn params(&self) -> Params {
-        let ints = |dims: &Shape| Param::ints(dims.iter().copied());
-        vec![
-            ("inserted_window_dims", ints(&self.inserted_window_dims)),
-            ("mode", Param::word(self.mode.name())),
-            ("operand_batching_dims", ints(&self.operand_batching_dims)),
-            ("scatter_dims_to_operand_dims", ints(&self.scatter_dims_to_operand_dims)),
-            ("scatter_indices_batching_dims", ints(&self.scatter_indices_batching_dims)),
-            ("unique_indices", Param::Bool(self.unique_indices)),
-            ("update_window_dims", ints(&self.update_window_dims)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = ScatterKind::named(name)?;
-        let read = || {
-            Ok(Self {
-                kind,
-                update_window_dims: params.sizes("update_window_dims")?,
-                inserted_window_dims: params.sizes("inserted_window_dims")?,
-                scatter_dims_to_operand_dims: params.sizes("scatter_dims_to_operand_dims")?,
-                operand_batching_dims: params.sizes("operand_batching_dims")?,
-                scatter_indices_batching_dims: params.sizes("scatter_indices_batching_dims")?,
-                mode: IndexMode::parse(params)?,
-                unique_indices: params.bool("unique_indices")?,
-            })
-        };
-        Some(read())
     }
 }
 

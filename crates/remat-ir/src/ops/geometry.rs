@@ -1,7 +1,7 @@
 //! Arithmetic of sizes and axes for the shape rules; it neither overflows nor panics.
 
 use super::rules::{same_dtype, same_memory};
-use super::{Param, ParamMap, shape_error};
+use super::shape_error;
 use crate::{Aval, Error, ErrorKind, Result, Shape};
 
 /// The operands, if their number is that of the operation.
@@ -88,34 +88,6 @@ pub(crate) fn to_size(name: &str, size: i128) -> Result<usize> {
         Ok(n) => shape_error(name, format!("a dimension of the result would have size {n}")),
         Err(_) => shape_error(name, "the result has more than 2^63 elements"),
     }
-}
-
-/// `((low, high), ..)`.
-pub(crate) fn padding_param(padding: &[(i64, i64)]) -> Param {
-    Param::Tuple(padding.iter().map(|&(low, high)| Param::signed([low, high])).collect())
-}
-
-/// Reads back [`padding_param`].
-pub(crate) fn take_padding(params: &ParamMap<'_>, name: &str) -> Result<Vec<(i64, i64)>> {
-    let rows = take_rows(params, name)?;
-    rows.iter()
-        .map(|row| match row[..] {
-            [low, high] => Ok((low, high)),
-            _ => Err(params.error(name, "is not a tuple of pairs of integers")),
-        })
-        .collect()
-}
-
-/// Takes a tuple of tuples of integers.
-pub(crate) fn take_rows(params: &ParamMap<'_>, name: &str) -> Result<Vec<Vec<i64>>> {
-    let malformed = || params.error(name, "is not a tuple of tuples of integers");
-    let Param::Tuple(rows) = params.take(name)? else { return Err(malformed()) };
-    rows.iter()
-        .map(|row| {
-            let (Param::Tuple(row) | Param::List(row)) = row else { return Err(malformed()) };
-            row.iter().map(|p| if let Param::Int(i) = p { Ok(*i) } else { Err(malformed()) }).collect()
-        })
-        .collect()
 }
 
 /// The shape without these axes.

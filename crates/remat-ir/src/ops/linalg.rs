@@ -1,9 +1,10 @@
 //! Linear systems and factorisations of matrices, which are the last two dimensions of their operands.
 
 use super::geometry::{alike, operands};
+use super::op::op;
 use super::rules::Accepts;
-use super::{Operation, Param, ParamMap, Params, shape_error};
-use crate::{Aval, Class, Result};
+use super::{Operation, shape_error};
+use crate::{Aval, Result};
 
 /// `triangular_solve a b`: the `x` with `op(a) x = b`, or `x op(a) = b` unless `left_side`, where `op(a)` is `a` or its
 /// transpose. Both operands have the same batch dimensions in front.
@@ -38,13 +39,7 @@ fn check_square(name: &str, a: &Aval) -> Result<()> {
 }
 
 impl Operation for TriangularSolve {
-    fn name(&self) -> &'static str {
-        "triangular_solve"
-    }
-
-    fn class(&self) -> Class {
-        Class::Contraction
-    }
+    op! { "triangular_solve" class Contraction { left_side, lower, transpose_a, unit_diagonal } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -65,48 +60,14 @@ impl Operation for TriangularSolve {
         }
         Ok(vec![b.clone()])
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("left_side", Param::Bool(self.left_side)),
-            ("lower", Param::Bool(self.lower)),
-            ("transpose_a", Param::Bool(self.transpose_a)),
-            ("unit_diagonal", Param::Bool(self.unit_diagonal)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "triangular_solve").then(|| {
-            Ok(TriangularSolve {
-                left_side: params.bool("left_side")?,
-                lower: params.bool("lower")?,
-                transpose_a: params.bool("transpose_a")?,
-                unit_diagonal: params.bool("unit_diagonal")?,
-            })
-        })
-    }
 }
 
 impl Operation for Cholesky {
-    fn name(&self) -> &'static str {
-        "cholesky"
-    }
-
-    fn class(&self) -> Class {
-        Class::Contraction
-    }
+    op! { "cholesky" class Contraction }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [a] = operands(self.name(), ins)?;
         check_square(self.name(), a)?;
         Ok(vec![a.clone()])
-    }
-
-    fn params(&self) -> Params {
-        Vec::new()
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "cholesky").then_some(Ok(Cholesky))
     }
 }

@@ -1,11 +1,12 @@
 //! The derivative of cross entropy.
 
 use super::geometry::operands;
+use super::op::op;
 use super::rules::{Accepts, same_memory};
-use super::{Operation, ParamMap, Params, dtype_error, shape_error};
+use super::{Operation, dtype_error, shape_error};
 use crate::{
-    Atom, Aval, Binary, BroadcastInDim, Builder, Class, Compare, ConvertElementType, DType, Iota, Jaxpr, Literal, Op,
-    Reduce, ReduceKind, Result, SelectN, Unary,
+    Atom, Aval, Binary, BroadcastInDim, Builder, Compare, ConvertElementType, DType, Iota, Jaxpr, Literal, Op, Reduce,
+    ReduceKind, Result, SelectN, Unary,
 };
 
 /// `cross_entropy_tangent logits labels shift logarithm tangent`: the tangent of `logsumexp(logits) - logits[label]` along the last
@@ -21,13 +22,7 @@ use crate::{
 pub struct CrossEntropyTangent;
 
 impl Operation for CrossEntropyTangent {
-    fn name(&self) -> &'static str {
-        "cross_entropy_tangent"
-    }
-
-    fn class(&self) -> Class {
-        Class::Reduction
-    }
+    op! { "cross_entropy_tangent" class Reduction }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [logits, labels, shift, logarithm, tangent] = operands(self.name(), ins)?;
@@ -51,16 +46,8 @@ impl Operation for CrossEntropyTangent {
         Ok(vec![out])
     }
 
-    fn params(&self) -> Params {
-        Params::new()
-    }
-
     fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
         Some(self.definition(ins))
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "cross_entropy_tangent").then_some(Ok(CrossEntropyTangent))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Operation, Param, ParamMap, Params, expect_operands};
-use crate::{Aval, Class, MemorySpace, Result};
+use super::op::op;
+use super::values::ParamValue;
+use super::{Operation, Param, ParamMap, expect_operands};
+use crate::{Aval, MemorySpace, Result};
 
 /// The operand, with a name for checkpoint policies, or marked as a value that is to be kept.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,6 +30,21 @@ pub enum Keep {
 
 impl Keep {
     const WORDS: [(&str, Keep); 2] = [("planner", Keep::Planner), ("everyone", Keep::Everyone)];
+}
+
+impl ParamValue for Keep {
+    fn to_param(&self) -> Option<Param> {
+        let (word, _) = Keep::WORDS.into_iter().find(|(_, keep)| keep == self)?;
+        Some(Param::word(word))
+    }
+
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        if !params.has(name) {
+            return Ok(Keep::Choice);
+        }
+        let keep = |word: &str| Keep::WORDS.into_iter().find(|(known, _)| *known == word).map(|(_, keep)| keep);
+        params.choice(name, "is neither planner nor everyone", keep)
+    }
 }
 
 impl Name {
@@ -70,109 +87,36 @@ pub struct DevicePut {
 }
 
 impl Operation for Name {
-    fn name(&self) -> &'static str {
-        "name"
-    }
-
-    fn class(&self) -> Class {
-        Class::Marker
-    }
+    op! { "name" class Marker { keep, name } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(Operation::name(self), ins, 1)?;
         Ok(ins.to_vec())
     }
-
-    fn params(&self) -> Params {
-        let keep = Keep::WORDS.into_iter().find(|(_, keep)| *keep == self.keep);
-        let keep = keep.map(|(word, _)| ("keep", Param::word(word)));
-        keep.into_iter().chain([("name", Param::Word(self.name.clone()))]).collect()
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "name").then(|| {
-            let keep = match params.has("keep") {
-                false => Keep::Choice,
-                true => {
-                    let word = params.word("keep")?;
-                    let found = Keep::WORDS.into_iter().find(|(known, _)| **known == *word);
-                    found.ok_or_else(|| params.error("keep", "is neither planner nor everyone"))?.1
-                }
-            };
-            Ok(Name { name: params.word("name")?, keep })
-        })
-    }
 }
 
 impl Operation for StopGradient {
-    fn name(&self) -> &'static str {
-        "stop_gradient"
-    }
-
-    fn class(&self) -> Class {
-        Class::Marker
-    }
+    op! { "stop_gradient" class Marker }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         Ok(ins.to_vec())
-    }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "stop_gradient").then_some(Ok(StopGradient))
     }
 }
 
 impl Operation for OptimizationBarrier {
-    fn name(&self) -> &'static str {
-        "optimization_barrier"
-    }
-
-    fn class(&self) -> Class {
-        Class::Marker
-    }
+    op! { "optimization_barrier" class Marker }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(ins.to_vec())
     }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "optimization_barrier").then_some(Ok(OptimizationBarrier))
-    }
 }
 
 impl Operation for DevicePut {
-    fn name(&self) -> &'static str {
-        "device_put"
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
-    }
+    op! { "device_put" class Movement { memory } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         Ok(vec![ins[0].in_memory(self.memory)])
-    }
-
-    fn params(&self) -> Params {
-        vec![("memory", Param::word(self.memory.name()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "device_put").then(|| {
-            let word = params.word("memory")?;
-            let memory =
-                MemorySpace::from_name(&word).ok_or_else(|| params.error("memory", "is not a memory space"))?;
-            Ok(DevicePut { memory })
-        })
     }
 }

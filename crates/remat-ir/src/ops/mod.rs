@@ -1,8 +1,8 @@
 //! The closed set of operations.
 //!
 //! The whole list is on this page: an [`Op`] is a first-order operation ([`Prim`]) or one with jaxprs in its parameters ([`Call`]). Each
-//! variant is a small struct of parameters in the file of its family, with its name, its shape rule ([`Operation::infer`]) and its text
-//! form ([`Operation::params`]). The derivative rules of each (jvp, transpose) and its `vmap` rule are in the crate `remat`; its
+//! variant is a small struct of parameters in the file of its family, with one row for its name, its class and its text form (`op!`), and
+//! its shape rule ([`Operation::infer`]). The derivative rules of each (jvp, transpose) and its `vmap` rule are in the crate `remat`; its
 //! implementations are in the engines.
 
 mod attention;
@@ -20,6 +20,7 @@ mod kinds;
 mod linalg;
 mod loss;
 mod marker;
+mod op;
 mod params;
 mod random;
 mod reduce;
@@ -28,6 +29,7 @@ mod shape;
 mod shard;
 mod slice;
 mod sort;
+mod values;
 mod window;
 
 pub use attention::{

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
+use super::values::ParamValue;
 use crate::{DType, Error, ErrorKind, Jaxpr, Literal, Policy, Result, Shape};
 
 /// The parameters of an operation by name, in printing order.
@@ -60,7 +61,7 @@ impl Param {
 
 /// The parameters of one equation as read from text, which are taken out by name.
 ///
-/// Each getter fails if the parameter is missing or of another kind, with a message that names the operation and the parameter.
+/// It is an error with the names of operation and parameter if a parameter is missing or of another type than the field.
 /// [`ParamMap::finish`] fails if a parameter is left.
 #[derive(Debug)]
 pub struct ParamMap<'a> {
@@ -93,86 +94,26 @@ impl<'a> ParamMap<'a> {
         }
     }
 
-    /// Takes an integer.
-    pub fn int(&self, name: &str) -> Result<i64> {
-        match self.take(name)? {
-            Param::Int(i) => Ok(i),
-            _ => Err(self.error(name, "is not an integer")),
-        }
+    /// Takes a parameter of the type of a field.
+    pub(crate) fn read<T: ParamValue>(&self, name: &str) -> Result<T> {
+        T::take(self, name)
     }
 
-    /// Takes a size.
-    pub fn size(&self, name: &str) -> Result<usize> {
-        usize::try_from(self.int(name)?).map_err(|_| self.error(name, "is negative"))
+    /// Takes a word that stands for a value; of another word the error says that it `is not` one.
+    pub(crate) fn choice<T>(&self, name: &str, fault: &str, value: impl Fn(&str) -> Option<T>) -> Result<T> {
+        value(&self.read::<Arc<str>>(name)?).ok_or_else(|| self.error(name, fault))
     }
 
-    /// Takes a bool.
-    pub fn bool(&self, name: &str) -> Result<bool> {
-        match self.take(name)? {
-            Param::Bool(b) => Ok(b),
-            _ => Err(self.error(name, "is neither True nor False")),
-        }
-    }
-
-    /// Takes a word.
-    pub fn word(&self, name: &str) -> Result<Arc<str>> {
-        match self.take(name)? {
-            Param::Word(w) => Ok(w),
-            _ => Err(self.error(name, "is not a word")),
-        }
-    }
-
-    /// Takes a word, if it is there.
-    pub fn optional_word(&self, name: &str) -> Result<Option<Arc<str>>> {
-        let is_there = self.params.borrow().iter().any(|(n, _)| &**n == name);
-        is_there.then(|| self.word(name)).transpose()
-    }
-
-    /// Takes a dtype.
-    pub fn dtype(&self, name: &str) -> Result<DType> {
-        match self.take(name)? {
-            Param::DType(d) => Ok(d),
-            _ => Err(self.error(name, "is not a dtype")),
-        }
-    }
-
-    /// Takes a literal.
-    pub fn literal(&self, name: &str) -> Result<Literal> {
-        match self.take(name)? {
-            Param::Literal(l) => Ok(l),
-            _ => Err(self.error(name, "is not a literal")),
-        }
-    }
-
-    /// Takes a tuple or list of sizes.
-    pub fn sizes(&self, name: &str) -> Result<Shape> {
-        let param = self.take(name)?;
-        param.as_sizes().ok_or_else(|| self.error(name, "is not a tuple of sizes"))
-    }
-
-    /// Takes a program.
-    pub fn jaxpr(&self, name: &str) -> Result<Arc<Jaxpr>> {
-        match self.take(name)? {
-            Param::Jaxpr(j) => Ok(j),
-            _ => Err(self.error(name, "is not a jaxpr")),
-        }
-    }
-
-    /// Takes a program or `None`.
-    pub fn optional_jaxpr(&self, name: &str) -> Result<Option<Arc<Jaxpr>>> {
-        match self.take(name)? {
-            Param::Jaxpr(j) => Ok(Some(j)),
-            Param::None => Ok(None),
-            _ => Err(self.error(name, "is neither a jaxpr nor None")),
-        }
-    }
-
-    /// Takes a policy.
-    pub fn policy(&self, name: &str) -> Result<Arc<Policy>> {
-        match self.take(name)? {
-            Param::Policy(p) => Ok(p),
-            _ => Err(self.error(name, "is not a policy")),
-        }
+    /// Takes a tuple and converts its items.
+    pub(crate) fn tuple<T, C: FromIterator<T>>(
+        &self,
+        name: &str,
+        fault: &str,
+        item: impl Fn(Param) -> Option<T>,
+    ) -> Result<C> {
+        let items = if let Param::Tuple(items) = self.take(name)? { Some(items) } else { None };
+        let items = items.and_then(|items| items.into_iter().map(item).collect());
+        items.ok_or_else(|| self.error(name, fault))
     }
 
     /// Fails if a parameter was not taken.

@@ -1,8 +1,9 @@
 //! Random bits.
 
+use super::op::op;
 use super::rules::common_shape;
-use super::{Operation, ParamMap, Params, dtype_error, expect_operands};
-use crate::{Aval, Class, DType, Result};
+use super::{Operation, dtype_error, expect_operands};
+use crate::{Aval, DType, Result};
 
 /// `threefry2x32 k0 k1 x0 x1`: the 20-round Threefry block function on u32 operands of one shape (keys may be scalars);
 /// two results. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
@@ -10,13 +11,7 @@ use crate::{Aval, Class, DType, Result};
 pub struct Threefry2x32;
 
 impl Operation for Threefry2x32 {
-    fn name(&self) -> &'static str {
-        "threefry2x32"
-    }
-
-    fn class(&self) -> Class {
-        Class::Random
-    }
+    op! { "threefry2x32" class Random }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 4)?;
@@ -25,13 +20,5 @@ impl Operation for Threefry2x32 {
         }
         let out = common_shape(self.name(), ins)?;
         Ok(vec![out.clone(), out])
-    }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "threefry2x32").then_some(Ok(Threefry2x32))
     }
 }

@@ -1,9 +1,11 @@
 //! Reductions and cumulative operations.
 
 use super::kinds::kinds;
+use super::op::op;
 use super::rules::{check_axes, check_axis, elementwise};
-use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
-use crate::{Aval, Class, DType, Result, Shape};
+use super::values::ParamValue;
+use super::{Operation, Param, ParamMap, dtype_error, expect_operands, shape_error};
+use crate::{Aval, DType, Result, Shape};
 
 kinds! {
     /// The monoid of a reduction.
@@ -69,13 +71,7 @@ pub struct Cumulative {
 }
 
 impl Operation for Reduce {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn class(&self) -> Class {
-        Class::Reduction
-    }
+    op! { kind ReduceKind class Reduction { axes } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -84,25 +80,10 @@ impl Operation for Reduce {
         check_axes(self.name(), x, &self.axes)?;
         Ok(vec![x.with_shape((0..x.rank()).filter(|d| !self.axes.contains(d)).map(|d| x.shape[d]))])
     }
-
-    fn params(&self) -> Params {
-        vec![("axes", Param::ints(self.axes.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = ReduceKind::named(name)?;
-        Some(params.sizes("axes").map(|axes| Reduce { kind, axes }))
-    }
 }
 
 impl Operation for ArgReduce {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn class(&self) -> Class {
-        Class::Reduction
-    }
+    op! { kind ArgKind class Reduction { (axis,): axes, index_dtype } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -124,43 +105,28 @@ impl Operation for ArgReduce {
         }
         Ok(vec![x.with_shape((0..x.rank()).filter(|&d| d != self.axis).map(|d| x.shape[d])).with_dtype(index)])
     }
-
-    fn params(&self) -> Params {
-        vec![("axes", Param::ints([self.axis])), ("index_dtype", Param::DType(self.index_dtype))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = ArgKind::named(name)?;
-        let read = || {
-            let &[axis] = params.sizes("axes")?.as_slice() else { return Err(params.error("axes", "is not one axis")) };
-            Ok(ArgReduce { kind, axis, index_dtype: params.dtype("index_dtype")? })
-        };
-        Some(read())
-    }
 }
 
 impl Operation for Cumulative {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn class(&self) -> Class {
-        Class::Reduction
-    }
+    op! { kind CumulativeKind class Reduction { axis, reverse } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let out = elementwise(self.name(), ins, 1, self.kind.accepts())?;
         check_axis(self.name(), &out, self.axis)?;
         Ok(vec![out])
     }
+}
 
-    fn params(&self) -> Params {
-        vec![("axis", Param::Int(self.axis as i64)), ("reverse", Param::Bool(self.reverse))]
+/// The axis of an operation that has one, where JAX prints all axes: `(0,)`.
+impl ParamValue for (usize,) {
+    fn to_param(&self) -> Option<Param> {
+        Some(Param::ints([self.0]))
     }
 
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = CumulativeKind::named(name)?;
-        let read = || Ok(Cumulative { kind, axis: params.size("axis")?, reverse: params.bool("reverse")? });
-        Some(read())
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        match params.read::<Shape>(name)?[..] {
+            [axis] => Ok((axis,)),
+            _ => Err(params.error(name, "is not one axis")),
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Operations that move elements without changing them.
 
 use super::geometry::{
-    alike, distinct_axes, increasing_axes, one_per_dimension, operands, padded_size, positive_steps, sized, take_rows,
-    to_size, without_axes,
+    alike, distinct_axes, increasing_axes, one_per_dimension, operands, padded_size, positive_steps, sized, to_size,
+    without_axes,
 };
+use super::op::op;
 use super::rules::{same_dtype, same_memory};
-use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Result, Shape};
+use super::{Operation, dtype_error, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 
 /// Result dimension `dims[i]` is operand dimension `i`, repeated where its size is 1; the other dimensions are new.
 /// `dims` is strictly increasing.
@@ -77,13 +78,7 @@ pub struct Iota {
 }
 
 impl Operation for BroadcastInDim {
-    fn name(&self) -> &'static str {
-        "broadcast_in_dim"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "broadcast_in_dim" class View { dims: broadcast_dimensions, shape } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -102,26 +97,10 @@ impl Operation for BroadcastInDim {
         }
         Ok(vec![out])
     }
-
-    fn params(&self) -> Params {
-        let (dims, shape) = (self.dims.iter().copied(), self.shape.iter().copied());
-        vec![("broadcast_dimensions", Param::ints(dims)), ("shape", Param::ints(shape))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let read = || Ok(Self { dims: params.sizes("broadcast_dimensions")?, shape: params.sizes("shape")? });
-        (name == "broadcast_in_dim").then(read)
-    }
 }
 
 impl Operation for Reshape {
-    fn name(&self) -> &'static str {
-        "reshape"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "reshape" class View { shape: new_sizes } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -132,24 +111,10 @@ impl Operation for Reshape {
         }
         Ok(vec![out])
     }
-
-    fn params(&self) -> Params {
-        vec![("new_sizes", Param::ints(self.shape.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "reshape").then(|| Ok(Self { shape: params.sizes("new_sizes")? }))
-    }
 }
 
 impl Operation for Transpose {
-    fn name(&self) -> &'static str {
-        "transpose"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "transpose" class View { permutation } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -158,24 +123,10 @@ impl Operation for Transpose {
         distinct_axes(name, "permutation", &self.permutation, x.rank())?;
         Ok(vec![x.with_shape(self.permutation.iter().map(|&d| x.shape[d]))])
     }
-
-    fn params(&self) -> Params {
-        vec![("permutation", Param::ints(self.permutation.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "transpose").then(|| Ok(Self { permutation: params.sizes("permutation")? }))
-    }
 }
 
 impl Operation for Squeeze {
-    fn name(&self) -> &'static str {
-        "squeeze"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "squeeze" class View { axes: dimensions } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -186,24 +137,10 @@ impl Operation for Squeeze {
         }
         Ok(vec![x.with_shape(without_axes(&x.shape, &self.axes))])
     }
-
-    fn params(&self) -> Params {
-        vec![("dimensions", Param::ints(self.axes.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "squeeze").then(|| Ok(Self { axes: params.sizes("dimensions")? }))
-    }
 }
 
 impl Operation for ExpandDims {
-    fn name(&self) -> &'static str {
-        "expand_dims"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "expand_dims" class View { axes: dimensions } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -215,48 +152,20 @@ impl Operation for ExpandDims {
             (0..rank).filter_map(|d| if self.axes.contains(&d) { Some(1) } else { old.next() }).collect();
         Ok(vec![x.with_shape(shape)])
     }
-
-    fn params(&self) -> Params {
-        vec![("dimensions", Param::ints(self.axes.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "expand_dims").then(|| Ok(Self { axes: params.sizes("dimensions")? }))
-    }
 }
 
 impl Operation for Rev {
-    fn name(&self) -> &'static str {
-        "rev"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "rev" class View { axes: dimensions } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [x] = operands(self.name(), ins)?;
         distinct_axes(self.name(), "dimensions", &self.axes, x.rank())?;
         Ok(vec![x.clone()])
     }
-
-    fn params(&self) -> Params {
-        vec![("dimensions", Param::ints(self.axes.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "rev").then(|| Ok(Self { axes: params.sizes("dimensions")? }))
-    }
 }
 
 impl Operation for Concatenate {
-    fn name(&self) -> &'static str {
-        "concatenate"
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
-    }
+    op! { "concatenate" class Movement { axis: dimension } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -281,24 +190,10 @@ impl Operation for Concatenate {
         out.shape[self.axis] = to_size(name, total)?;
         Ok(vec![sized(name, out)?])
     }
-
-    fn params(&self) -> Params {
-        vec![("dimension", Param::Int(self.axis as i64))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "concatenate").then(|| Ok(Self { axis: params.size("dimension")? }))
-    }
 }
 
 impl Operation for Pad {
-    fn name(&self) -> &'static str {
-        "pad"
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
-    }
+    op! { "pad" class Movement { config: padding_config } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -322,35 +217,10 @@ impl Operation for Pad {
         }
         Ok(vec![sized(name, out)?])
     }
-
-    fn params(&self) -> Params {
-        let rows = self.config.iter().map(|&(low, high, interior)| Param::signed([low, high, interior as i64]));
-        vec![("padding_config", Param::Tuple(rows.collect()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let row = |row: &Vec<i64>| match row[..] {
-            [low, high, interior] => usize::try_from(interior).ok().map(|interior| (low, high, interior)),
-            _ => None,
-        };
-        let read = || {
-            let config = take_rows(params, "padding_config")?.iter().map(row).collect::<Option<_>>();
-            let config =
-                config.ok_or_else(|| params.error("padding_config", "is not a tuple of (low, high, interior)"))?;
-            Ok(Self { config })
-        };
-        (name == "pad").then(read)
-    }
 }
 
 impl Operation for Iota {
-    fn name(&self) -> &'static str {
-        "iota"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "iota" class View { axis: dimension, dtype, shape } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -360,20 +230,5 @@ impl Operation for Iota {
         }
         distinct_axes(name, "dimension", &[self.axis], self.shape.len())?;
         Ok(vec![sized(name, Aval::new(self.dtype, self.shape.iter().copied()))?])
-    }
-
-    fn params(&self) -> Params {
-        vec![
-            ("dimension", Param::Int(self.axis as i64)),
-            ("dtype", Param::DType(self.dtype)),
-            ("shape", Param::ints(self.shape.iter().copied())),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let read = || {
-            Ok(Self { axis: params.size("dimension")?, dtype: params.dtype("dtype")?, shape: params.sizes("shape")? })
-        };
-        (name == "iota").then(read)
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::control::expect_avals;
+use super::op::op;
+use super::values::{ParamGroup, ParamValue, named};
 use super::{Operation, Param, ParamMap, Params, expect_operands};
-use crate::{Aval, Class, Cut, Error, ErrorKind, Jaxpr, Mesh, PartitionSpec, Result, Sharding};
+use crate::{Aval, Cut, Error, ErrorKind, Jaxpr, Mesh, PartitionSpec, Result, Sharding};
 
 /// A program on every device of a mesh. Operands are cut into shards, one for each device. The body computes on them, and its collectives
 /// communicate along the axes of the mesh. The shards of the results are joined. Along an axis that the spec of a result does not name, all
@@ -52,13 +54,7 @@ impl ShardMap {
 }
 
 impl Operation for ShardMap {
-    fn name(&self) -> &'static str {
-        "shard_map"
-    }
-
-    fn class(&self) -> Class {
-        Class::Call
-    }
+    op! { "shard_map" class Call { in_specs, jaxpr, mesh, out_specs, within } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         if let Some(within) = &self.within
@@ -76,83 +72,68 @@ impl Operation for ShardMap {
         }
         self.out_specs.iter().zip(&outs).map(|(spec, aval)| spec.whole_aval(self.name(), aval, &self.mesh)).collect()
     }
-
-    fn params(&self) -> Params {
-        let mut params = vec![
-            ("in_specs", Param::Tuple(self.in_specs.iter().map(of_spec).collect())),
-            ("jaxpr", Param::Jaxpr(self.jaxpr.clone())),
-            ("mesh", of_mesh(&self.mesh)),
-            ("out_specs", Param::Tuple(self.out_specs.iter().map(of_spec).collect())),
-        ];
-        params.extend(self.within.as_ref().map(|within| ("within", of_mesh(within))));
-        params
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "shard_map").then(|| {
-            let specs = |name| {
-                let malformed = || params.error(name, "is not a tuple of partition specs");
-                let Param::Tuple(items) = params.take(name)? else { return Err(malformed()) };
-                items.into_iter().map(|item| to_spec(item).ok_or_else(malformed)).collect::<Result<Vec<_>>>()
-            };
-            Ok(ShardMap {
-                jaxpr: params.jaxpr("jaxpr")?,
-                mesh: Arc::new(to_mesh(params, "mesh")?),
-                in_specs: specs("in_specs")?,
-                out_specs: specs("out_specs")?,
-                within: if params.has("within") { Some(Arc::new(to_mesh(params, "within")?)) } else { None },
-            })
-        })
-    }
 }
 
 impl Operation for ShardingConstraint {
-    fn name(&self) -> &'static str {
-        "sharding_constraint"
-    }
-
-    fn class(&self) -> Class {
-        Class::Marker
-    }
+    op! { "sharding_constraint" class Marker { ..sharding } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         self.sharding.spec.shard_aval(self.name(), &ins[0], &self.sharding.mesh)?;
         Ok(ins.to_vec())
     }
-
-    fn params(&self) -> Params {
-        vec![("mesh", of_mesh(&self.sharding.mesh)), ("spec", of_spec(&self.sharding.spec))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "sharding_constraint").then(|| {
-            let spec = to_spec(params.take("spec")?).ok_or_else(|| params.error("spec", "is not a partition spec"))?;
-            Ok(ShardingConstraint { sharding: Arc::new(Sharding { mesh: Arc::new(to_mesh(params, "mesh")?), spec }) })
-        })
-    }
 }
 
 /// `((data, 4), (model, 2))`
-fn of_mesh(mesh: &Mesh) -> Param {
-    let axis =
-        |(name, size): &(Arc<str>, usize)| Param::Tuple(vec![Param::Word(name.clone()), Param::Int(*size as i64)]);
-    Param::Tuple(mesh.axes().iter().map(axis).collect())
+impl ParamValue for Arc<Mesh> {
+    fn to_param(&self) -> Option<Param> {
+        let axis = |(name, size): &(Arc<str>, usize)| vec![Param::Word(name.clone()), Param::Int(*size as i64)];
+        Some(Param::Tuple(self.axes().iter().map(axis).map(Param::Tuple).collect()))
+    }
+
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        let axis = |item| match item {
+            Param::Tuple(pair) => match &pair[..] {
+                [Param::Word(name), Param::Int(size)] => Some((name.clone(), usize::try_from(*size).ok()?)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let axes: Vec<_> = params.tuple(name, "is not a tuple of names and sizes", axis)?;
+        Ok(Arc::new(Mesh::new(axes)?))
+    }
 }
 
-fn to_mesh(params: &ParamMap<'_>, name: &str) -> Result<Mesh> {
-    let malformed = || params.error(name, "is not a tuple of names and sizes");
-    let Param::Tuple(items) = params.take(name)? else { return Err(malformed()) };
-    let axis = |item| match item {
-        Param::Tuple(pair) => match &pair[..] {
-            [Param::Word(name), Param::Int(size)] => {
-                Ok((name.clone(), usize::try_from(*size).map_err(|_| malformed())?))
-            }
-            _ => Err(malformed()),
-        },
-        _ => Err(malformed()),
-    };
-    Mesh::new(items.into_iter().map(axis).collect::<Result<Vec<_>>>()?)
+/// It prints only if there is one.
+impl ParamValue for Option<Arc<Mesh>> {
+    fn to_param(&self) -> Option<Param> {
+        self.as_ref()?.to_param()
+    }
+
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        params.has(name).then(|| params.read(name)).transpose()
+    }
+}
+
+impl ParamValue for Vec<PartitionSpec> {
+    fn to_param(&self) -> Option<Param> {
+        Some(Param::Tuple(self.iter().map(of_spec).collect()))
+    }
+
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        params.tuple(name, "is not a tuple of partition specs", to_spec)
+    }
+}
+
+impl ParamGroup for Arc<Sharding> {
+    fn to_params(&self) -> Params {
+        named("mesh", &self.mesh).chain([("spec", of_spec(&self.spec))]).collect()
+    }
+
+    fn take(params: &ParamMap<'_>) -> Result<Self> {
+        let spec = to_spec(params.take("spec")?).ok_or_else(|| params.error("spec", "is not a partition spec"))?;
+        Ok(Arc::new(Sharding { mesh: params.read("mesh")?, spec }))
+    }
 }
 
 /// `(data, None, (x, y))`
@@ -166,6 +147,7 @@ fn of_spec(spec: &PartitionSpec) -> Param {
     Param::Tuple(spec.dims().iter().map(cut).collect())
 }
 
+/// Reads back [`of_spec`].
 fn to_spec(param: Param) -> Option<PartitionSpec> {
     let Param::Tuple(items) = param else { return None };
     let word = |item| if let Param::Word(name) = item { Some(name) } else { None };

@@ -1,8 +1,9 @@
 //! Slices with static and with dynamic starts.
 
 use super::geometry::{alike, one_per_dimension, operands, positive_steps};
-use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Class, Error, ErrorKind, Result, Shape};
+use super::op::op;
+use super::{Operation, dtype_error, shape_error};
+use crate::{Aval, Error, ErrorKind, Result, Shape};
 
 /// Elements `start, start + stride, .. < limit` of each dimension; strides are at least 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -26,13 +27,7 @@ pub struct DynamicSlice {
 pub struct DynamicUpdateSlice;
 
 impl Operation for Slice {
-    fn name(&self) -> &'static str {
-        "slice"
-    }
-
-    fn class(&self) -> Class {
-        Class::View
-    }
+    op! { "slice" class View { limit: limit_indices, start: start_indices, strides } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -51,32 +46,10 @@ impl Operation for Slice {
         }
         Ok(vec![out])
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("limit_indices", Param::ints(self.limit.iter().copied())),
-            ("start_indices", Param::ints(self.start.iter().copied())),
-            ("strides", Param::ints(self.strides.iter().copied())),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let read = || {
-            let limit = params.sizes("limit_indices")?;
-            Ok(Self { limit, start: params.sizes("start_indices")?, strides: params.sizes("strides")? })
-        };
-        (name == "slice").then(read)
-    }
 }
 
 impl Operation for DynamicSlice {
-    fn name(&self) -> &'static str {
-        "dynamic_slice"
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
-    }
+    op! { "dynamic_slice" class Movement { sizes: slice_sizes } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -90,24 +63,10 @@ impl Operation for DynamicSlice {
         }
         Ok(vec![x.with_shape(self.sizes.iter().copied())])
     }
-
-    fn params(&self) -> Params {
-        vec![("slice_sizes", Param::ints(self.sizes.iter().copied()))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "dynamic_slice").then(|| Ok(Self { sizes: params.sizes("slice_sizes")? }))
-    }
 }
 
 impl Operation for DynamicUpdateSlice {
-    fn name(&self) -> &'static str {
-        "dynamic_update_slice"
-    }
-
-    fn class(&self) -> Class {
-        Class::Movement
-    }
+    op! { "dynamic_update_slice" class Movement }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
@@ -124,14 +83,6 @@ impl Operation for DynamicUpdateSlice {
             return shape_error(name, format!("the update {update} is larger than {x} in dimension {d}"));
         }
         Ok(vec![x.clone()])
-    }
-
-    fn params(&self) -> Params {
-        vec![]
-    }
-
-    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "dynamic_update_slice").then_some(Ok(Self))
     }
 }
 

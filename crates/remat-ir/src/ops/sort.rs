@@ -1,8 +1,9 @@
 //! Sorting.
 
+use super::op::op;
 use super::rules::{check_axis, same_memory};
-use super::{Operation, Param, ParamMap, Params, expect_operands, shape_error};
-use crate::{Aval, Class, DType, Error, ErrorKind, Result, counted};
+use super::{Operation, expect_operands, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, counted};
 
 /// Sorts operands of one shape together along an axis, ascending and lexicographic by the first `num_keys` of them. Floats are in total
 /// order, except that zeros are equal, and NaNs are equal and last.
@@ -24,13 +25,7 @@ pub struct TopK {
 }
 
 impl Operation for Sort {
-    fn name(&self) -> &'static str {
-        "sort"
-    }
-
-    fn class(&self) -> Class {
-        Class::Sort
-    }
+    op! { "sort" class Sort { axis: dimension, is_stable, num_keys } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let Some(first) = ins.first() else {
@@ -49,31 +44,10 @@ impl Operation for Sort {
         check_axis(self.name(), first, self.axis)?;
         Ok(ins.to_vec())
     }
-
-    fn params(&self) -> Params {
-        vec![
-            ("dimension", Param::Int(self.axis as i64)),
-            ("is_stable", Param::Bool(self.is_stable)),
-            ("num_keys", Param::Int(self.num_keys as i64)),
-        ]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "sort").then(|| {
-            let axis = params.size("dimension")?;
-            Ok(Sort { axis, is_stable: params.bool("is_stable")?, num_keys: params.size("num_keys")? })
-        })
-    }
 }
 
 impl Operation for TopK {
-    fn name(&self) -> &'static str {
-        "top_k"
-    }
-
-    fn class(&self) -> Class {
-        Class::Sort
-    }
+    op! { "top_k" class Sort { k } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
@@ -97,13 +71,5 @@ impl Operation for TopK {
         let values = x.with_shape(shape);
         let indices = values.with_dtype(DType::I32);
         Ok(vec![values, indices])
-    }
-
-    fn params(&self) -> Params {
-        vec![("k", Param::Int(self.k as i64))]
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "top_k").then(|| Ok(TopK { k: params.size("k")? }))
     }
 }

@@ -1,9 +1,9 @@
 //! Reductions over sliding windows: pooling.
 
-use super::geometry::{
-    one_per_dimension, operands, padded_size, padding_param, positive_steps, sized, take_padding, to_size, window_count,
-};
+use super::geometry::{one_per_dimension, operands, padded_size, positive_steps, sized, to_size, window_count};
 use super::kinds::kinds;
+use super::op::op;
+use super::values::ParamGroup;
 use super::{ArgKind, Operation, Param, ParamMap, Params, dtype_error, shape_error};
 use crate::{Aval, Class, DType, Result, Shape};
 
@@ -48,30 +48,16 @@ pub struct ArgReduceWindow {
 }
 
 impl Operation for ReduceWindow {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn class(&self) -> Class {
-        Class::Reduction
-    }
+    op! { kind WindowKind class Reduction { ..window } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [x] = operands(self.name(), ins)?;
         self.kind.accepts().check(self.name(), x)?;
         Ok(vec![self.window.infer(self.name(), x)?])
     }
-
-    fn params(&self) -> Params {
-        self.window.params()
-    }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = WindowKind::named(name)?;
-        Some(Window::parse(params).map(|window| Self { kind, window }))
-    }
 }
 
+// Not a row of `op!`: the name is not that of the kind, and a parameter prints between those of the window.
 impl Operation for ArgReduceWindow {
     fn name(&self) -> &'static str {
         window_name(self.kind)
@@ -96,14 +82,14 @@ impl Operation for ArgReduceWindow {
     }
 
     fn params(&self) -> Params {
-        let mut params = self.window.params();
+        let mut params = self.window.to_params();
         params.insert(1, ("index_dtype", Param::DType(self.index_dtype)));
         params
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         let kind = ArgKind::ALL.into_iter().find(|&kind| window_name(kind) == name)?;
-        let read = || Ok(Self { kind, index_dtype: params.dtype("index_dtype")?, window: Window::parse(params)? });
+        let read = || Ok(Self { kind, index_dtype: params.read("index_dtype")?, window: ParamGroup::take(params)? });
         Some(read())
     }
 }
@@ -128,25 +114,17 @@ impl Window {
         }
         sized(name, out)
     }
+}
 
-    fn params(&self) -> Params {
-        vec![
-            ("base_dilation", Param::ints(self.base_dilation.iter().copied())),
-            ("padding", padding_param(&self.padding)),
-            ("window_dilation", Param::ints(self.window_dilation.iter().copied())),
-            ("window_dimensions", Param::ints(self.dimensions.iter().copied())),
-            ("window_strides", Param::ints(self.strides.iter().copied())),
-        ]
-    }
-
-    fn parse(params: &ParamMap<'_>) -> Result<Window> {
-        Ok(Window {
-            dimensions: params.sizes("window_dimensions")?,
-            strides: params.sizes("window_strides")?,
-            padding: take_padding(params, "padding")?,
-            base_dilation: params.sizes("base_dilation")?,
-            window_dilation: params.sizes("window_dilation")?,
-        })
+impl ParamGroup for Window {
+    op! {
+        group {
+            base_dilation,
+            padding,
+            window_dilation,
+            dimensions: window_dimensions,
+            strides: window_strides,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod control;
+mod params;
 mod parse;
 mod print;
 

@@ -1,3 +1,4 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -299,7 +300,7 @@ fn names_and_policies_are_quoted_where_they_are_no_words() {
         Policy::budget(1_000_001),
         Policy::budget(64 << 20),
         Policy::budget(usize::MAX),
-        Policy::custom("my policy", |_| None),
+        Policy::custom_named("my policy"),
     ];
     for policy in policies {
         assert_eq!(policy.to_string().parse::<Policy>().unwrap(), policy);
@@ -314,6 +315,25 @@ fn names_and_policies_are_quoted_where_they_are_no_words() {
         assert_eq!(program(&jaxpr.to_string()), jaxpr);
     }
     assert_eq!(Policy::names(["b c", "a"]).to_string(), "Names(a, \"b c\")");
+}
+
+#[test]
+fn a_callable_policy_equals_its_clones_alone() {
+    let hash = |policy: &Policy| {
+        let mut hasher = DefaultHasher::new();
+        policy.hash(&mut hasher);
+        hasher.finish()
+    };
+    let [one, other] = [(); 2].map(|()| Policy::custom("mine", |_| None));
+    assert_eq!((&one, hash(&one)), (&one.clone(), hash(&one.clone())));
+    assert_eq!(one.clone().or(Policy::Dots), one.clone().or(Policy::Dots));
+    assert_ne!(one, other);
+    assert_ne!(one.clone().not(), other.not());
+    // Read back, it has lost its callable.
+    let read: Policy = one.to_string().parse().unwrap();
+    assert_eq!(read, Policy::custom_named("mine"));
+    assert_ne!(read, one);
+    assert_ne!(read, Policy::custom_named("yours"));
 }
 
 #[test]

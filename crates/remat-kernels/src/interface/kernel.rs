@@ -29,6 +29,11 @@ pub trait Kernel: Send + Sync {
         &[]
     }
 
+    /// The name of the algorithm that computes the operation, if there are several for its family.
+    fn algorithm(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Computes the outputs. Their initial bytes are unspecified, unless in place. The scratch memory is aligned to 64 bytes, and its bytes
     /// are unspecified.
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads);

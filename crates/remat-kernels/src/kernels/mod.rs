@@ -3,6 +3,7 @@
 pub(crate) mod arg_reduce;
 pub(crate) mod attention;
 pub(crate) mod bitcast;
+pub(crate) mod choice;
 pub(crate) mod concatenate;
 pub(crate) mod conv;
 pub(crate) mod cumulative;

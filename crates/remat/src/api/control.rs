@@ -6,8 +6,8 @@ use remat_ir::{Atom, Aval, Builder, DType, Error, ErrorKind, Jaxpr, Loc, Result}
 
 use super::skeleton::mismatch;
 use crate::trace::{
-    CaptureKey, Output, Program, Structure, Tensor, Tree, avals, bind_at, bind1, current_loc, leaf_paths, rebuild,
-    structure, trace, trace_tree,
+    CaptureKey, InLoop, Output, Program, Structure, Tensor, Tree, avals, bind_at, bind1, current_loc, leaf_paths,
+    rebuild, structure, trace, trace_tree,
 };
 
 /// Options of [`scan_with`].
@@ -160,6 +160,7 @@ pub(crate) fn trace_scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     };
     let (program, (ys_like, out_structure)) = trace(carry_avals.iter().cloned().chain(x_avals), loc, |args| {
         let (c, x) = args.split_at(carry.len());
+        let _in_loop = InLoop::enter();
         let (next, y) = f(&rebuild(init, c.to_vec())?, &rebuild(xs, x.to_vec())?).into_result()?;
         let (mut outs, out_structure) = structure(&next);
         outs.extend(structure(&y).0);
@@ -268,7 +269,9 @@ pub(crate) fn trace_while<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>
         let message = format!("the condition must give bool[] and gives {}; {}", verdict[0], to_bool(&verdict[0]));
         return Err(Error::new(ErrorKind::DType, operation, message).at(loc));
     }
+    let in_loop = InLoop::enter();
     let (body, next) = trace_tree(init, loc, &body)?;
+    drop(in_loop);
     let out_structure = structure(&next).1;
     let next_avals = body.jaxpr.out_avals();
     expect_carry(operation, init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;

@@ -228,8 +228,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// let ((loss, _), profile) = step.profile(Tensor::ones([256, 64], DType::F32))?;
     /// assert!(loss.item::<f32>()?.is_finite());
     /// println!("{profile}");
-    /// let products = profile.by_operation().into_iter().find(|group| group.name == "dot_general").expect("two");
-    /// assert_eq!(products.steps, 2);
+    /// let products = profile.by_operation().into_iter().filter(|group| group.name.starts_with("dot_general["));
+    /// assert_eq!(products.map(|group| group.steps).sum::<usize>(), 2);
     /// # Ok::<(), remat::Error>(())
     /// ```
     ///

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use remat_ir::{Error, ErrorKind, Policy, Result, did_you_mean};
 
 use super::checkpoint::{expect_names, trace_value};
+use super::program::eval_shape;
 use crate::trace::{
     Names, Order, Output, Seen, Selection, Tree, avals, current_loc, fail, operands, pattern, rebuild, run, structure,
     untraced, with_selection,
@@ -39,14 +40,26 @@ pub struct Layers {
 
 #[derive(Clone)]
 enum Test {
-    Pattern(Arc<str>),
+    /// One of these patterns.
+    Patterns(Arc<[Arc<str>]>),
     Custom(Arc<dyn Fn(&str) -> bool + Send + Sync>),
 }
 
 impl Layers {
     /// The layers that match a pattern.
     pub fn named(pattern: impl Into<Arc<str>>) -> Layers {
-        Layers { test: Test::Pattern(pattern.into()), skip: 0, every: 1 }
+        Layers::any_of([pattern])
+    }
+
+    /// The layers that match one of several patterns.
+    ///
+    /// ```
+    /// use remat::Layers;
+    /// assert_eq!(Layers::any_of(["encoder/block", "decoder/block"]).to_string(), "encoder/block, decoder/block");
+    /// ```
+    pub fn any_of(patterns: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Layers {
+        let patterns = patterns.into_iter().map(Into::into).collect();
+        Layers { test: Test::Patterns(patterns), skip: 0, every: 1 }
     }
 
     /// The layers whose path satisfies the predicate.
@@ -70,7 +83,7 @@ impl Layers {
     /// Whether the layer with this path is selected, regardless of its number.
     fn matches(&self, path: &str) -> bool {
         match &self.test {
-            Test::Pattern(pattern) => matches(pattern, path),
+            Test::Patterns(patterns) => patterns.iter().any(|pattern| matches(pattern, path)),
             Test::Custom(predicate) => predicate(path),
         }
     }
@@ -103,8 +116,8 @@ impl From<String> for Layers {
 impl fmt::Debug for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let test = match &self.test {
-            Test::Pattern(pattern) => pattern,
-            Test::Custom(_) => "..",
+            Test::Patterns(patterns) => patterns.join(", "),
+            Test::Custom(_) => "..".to_string(),
         };
         f.debug_struct("Layers").field("test", &test).field("skip", &self.skip).field("every", &self.every).finish()
     }
@@ -113,11 +126,12 @@ impl fmt::Debug for Layers {
 /// The pattern, and which of the matching layers are selected.
 impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.test, self.every) {
-            (Test::Pattern(pattern), 1) => f.write_str(pattern)?,
-            (Test::Pattern(pattern), n) => write!(f, "{pattern}, one of every {n}")?,
-            (Test::Custom(_), 1) => f.write_str("chosen layers")?,
-            (Test::Custom(_), n) => write!(f, "chosen layers, one of every {n}")?,
+        match &self.test {
+            Test::Patterns(patterns) => f.write_str(&patterns.join(", "))?,
+            Test::Custom(_) => f.write_str("chosen layers")?,
+        }
+        if self.every > 1 {
+            write!(f, ", one of every {}", self.every)?;
         }
         if self.skip > 0 { write!(f, " after the first {}", self.skip) } else { Ok(()) }
     }
@@ -193,24 +207,45 @@ pub fn checkpoint_layers<A: Tree, R: Output>(
     }
 }
 
+/// The layers that a function runs more than once, those around others alone: the blocks of a model, unrolled or in a loop. `None` if there are
+/// none, with the scopes that run once.
+///
+/// # Errors
+/// If the function cannot be traced.
+pub(crate) fn repeated<A: Tree, R: Output>(
+    f: impl Fn(&A) -> R,
+    x: &A,
+) -> Result<std::result::Result<Layers, Vec<Arc<str>>>> {
+    let selection =
+        Rc::new(Selection { takes: Box::new(|_| false), policy: Arc::new(Policy::Nothing), seen: Default::default() });
+    with_selection(selection.clone(), || eval_shape(f)(x))?;
+    let Seen { scopes, .. } = selection.seen.take();
+    let repeated: Vec<&str> = scopes.iter().filter(|(_, runs)| **runs > 1).map(|(path, _)| &**path).collect();
+    let is_inside = |path: &str, of: &str| path.strip_prefix(of).is_some_and(|rest| rest.starts_with('/'));
+    let outermost = |path: &&&str| !repeated.iter().any(|of| is_inside(path, of));
+    let patterns: Vec<&str> = repeated.iter().filter(outermost).copied().collect();
+    if patterns.is_empty() { Ok(Err(scopes.into_keys().collect())) } else { Ok(Ok(Layers::any_of(patterns))) }
+}
+
 /// Fails if no layer was selected, or if the policy does not fit the selected layers.
 fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, traced: impl Fn(Order) -> Result<Names>) -> Result<()> {
     if seen.selected > 0 {
         return expect_names(NAME, policy, || seen.names.clone(), "the selected layers", traced);
     }
     let list = |paths: &mut dyn Iterator<Item = &str>| paths.take(8).collect::<Vec<_>>().join(", ");
-    let all = list(&mut seen.scopes.iter().map(|path| &**path));
+    let all = list(&mut seen.scopes.keys().map(|path| &**path));
     let message = match &layers.test {
         _ if seen.scopes.is_empty() => {
             "nothing in the function runs in a named scope, which remat::named_scope makes".to_string()
         }
-        _ if layers.skip > 0 && seen.scopes.iter().any(|path| layers.matches(path)) => {
+        _ if layers.skip > 0 && seen.scopes.keys().any(|path| layers.matches(path)) => {
             format!("all layers that match are among the first {}, which are skipped", layers.skip)
         }
         Test::Custom(_) => format!("the predicate holds for none of the named scopes {all}"),
-        Test::Pattern(pattern) => {
-            let names: BTreeSet<&str> = seen.scopes.iter().flat_map(|path| path.split('/')).collect();
-            let paths = seen.scopes.iter().map(|path| &**path);
+        Test::Patterns(patterns) => {
+            let pattern = patterns.join(", ");
+            let names: BTreeSet<&str> = seen.scopes.keys().flat_map(|path| path.split('/')).collect();
+            let paths = seen.scopes.keys().map(|path| &**path);
             let hint = did_you_mean(pattern.trim_start_matches('/'), names.into_iter().chain(paths), || {
                 format!("; there are {all}")
             });

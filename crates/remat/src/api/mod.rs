@@ -37,6 +37,7 @@ pub use differentiate::{
 };
 pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
+pub(crate) use layers::repeated;
 pub use layers::{Layers, checkpoint_layers};
 pub use limit::{Bytes, OverLimit};
 pub use linear_map::LinearMap;

@@ -4,6 +4,7 @@ use remat_ir::{DType, ErrorKind, Policy, Result};
 
 use super::Options;
 use super::parts::{Part, Step, shape_only};
+use crate::api::repeated;
 use crate::optim::{Adafactor, Adam8bit, Optimizer};
 use crate::trace::ScalarOutput;
 use crate::{Layers, Tensor, Tree, checkpoint_layers, eval_shape, tree};
@@ -63,11 +64,23 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: ScalarOutput>(
     before: &Step,
 ) -> Result<(Vec<Lever>, Option<String>)> {
     let (mut levers, mut note) = (Vec::new(), None);
+    let layers = match &options.layers {
+        Some(layers) => Ok(layers.clone()),
+        None => repeated(loss, &shape_only(model)?)?,
+    };
+    let layers = match layers {
+        Ok(layers) => layers,
+        Err(once) => {
+            let there = if once.is_empty() { String::new() } else { format!(" (there are {})", once.join(", ")) };
+            let advice = "give those of the model one with remat::named_scope";
+            return Ok((levers, Some(format!("no layer has a named scope that runs more than once{there}; {advice}"))));
+        }
+    };
     for policy in &options.policies {
-        let step = Step::plan(optimizer, model, checkpoint_layers(options.layers.clone(), policy.clone(), loss));
+        let step = Step::plan(optimizer, model, checkpoint_layers(layers.clone(), policy.clone(), loss));
         match step {
             Ok(step) => {
-                let change = Change::Policy(options.layers.clone(), policy.clone());
+                let change = Change::Policy(layers.clone(), policy.clone());
                 levers.push(Lever::planned(change, &step, before));
             }
             // No layers, or a policy with a name that no value in them has.

@@ -38,8 +38,8 @@ use parts::{Bytes, Step};
 /// The options of [`report_with`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The layers around which policies are tried; by default those named `block`.
-    pub layers: Layers,
+    /// The layers around which policies are tried; by default the named scopes that run more than once, those around others alone.
+    pub layers: Option<Layers>,
     /// The policies to try there: [`Policy::Dots`], [`Policy::DotsWithNoBatchDims`] and [`Policy::Nothing`] by default.
     pub policies: Vec<Policy>,
     /// The number of chips for which a fully sharded step is estimated: 8 by default, 1 for no estimate.
@@ -51,7 +51,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let policies = vec![Policy::Dots, Policy::DotsWithNoBatchDims, Policy::Nothing];
-        Options { layers: Layers::named("block"), policies, chips: 8, plans: true }
+        Options { layers: None, policies, chips: 8, plans: true }
     }
 }
 
@@ -94,9 +94,11 @@ impl TrainingMemory {
         self.bytes.largest()
     }
 
-    /// The change that lowers the peak most among those that keep the results, or else among all; `None` if none lowers it by at least 1%.
+    /// The change that lowers the peak most among those that keep the results, or else among all, on this machine, which is not several chips;
+    /// `None` if none lowers it by at least 1%.
     pub fn best(&self) -> Option<&Lever> {
-        self.lower().find(|lever| lever.change.keeps_results()).or_else(|| self.lower().next())
+        let here = || self.lower().filter(|lever| !matches!(lever.change, Change::Sharded(_)));
+        here().find(|lever| lever.change.keeps_results()).or_else(|| here().next())
     }
 
     /// The changes that lower the peak by a per cent at least: less than that depends on how a CPU packs its operands, and helps nobody.

@@ -2,7 +2,7 @@
 
 use remat_ir::{Error, ErrorKind};
 
-use super::regression::same_floats;
+use super::regression::{mean_of_pairs, same_floats};
 use crate::Tensor;
 use crate::layer::deferred;
 
@@ -24,13 +24,9 @@ use crate::layer::deferred;
 /// ```
 #[track_caller]
 pub fn binary_cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
-    deferred(|| {
-        same_floats("nn::binary_cross_entropy", ["logits", "labels"], logits, labels)?;
-        let dtype = logits.dtype()?;
-        let [logits, labels] = [logits, labels].map(|x| x.to_dtype(dtype.wide()));
-        // Two terms and not `softplus(x) - labels x`, whose difference loses the small loss of a sure and right prediction.
-        let losses = &labels * (-&logits).softplus() + (1.0 - &labels) * logits.softplus();
-        Ok(losses.mean(..).to_dtype(dtype))
+    // Two terms and not `softplus(x) - labels x`, whose difference loses the small loss of a sure and right prediction.
+    mean_of_pairs("nn::binary_cross_entropy", ["logits", "labels"], logits, labels, |logits, labels| {
+        labels * (-logits).softplus() + (1.0 - labels) * logits.softplus()
     })
 }
 

@@ -2,7 +2,7 @@
 
 use remat_ir::{Error, ErrorKind};
 
-use super::linear::expect_float_weights;
+use super::linear::{expect_float_weights, normal};
 use crate::layer::deferred;
 use crate::random::{self, Key};
 use crate::{DType, Tensor, TriangularConfig};
@@ -44,8 +44,8 @@ pub enum Initializer {
     #[doc(alias = "Xavier")]
     GlorotUniform,
     /// Orthonormal columns, or rows if there are fewer rows, of a matrix that is uniformly distributed among these. A kernel is the
-    /// matrix of its outputs by all other axes. The matrix is computed in f64. Source: Saxe et al., "Exact solutions to the nonlinear
-    /// dynamics of learning in deep linear neural networks", 2014.
+    /// matrix of its outputs by all other axes. The matrix is drawn in f32 for f16 and bf16, and computed in f64. Source: Saxe et al., "Exact
+    /// solutions to the nonlinear dynamics of learning in deep linear neural networks", 2014.
     Orthogonal,
 }
 
@@ -89,11 +89,13 @@ impl Initializer {
                 let message = format!("a kernel of {shape:?} has too many elements");
                 return Err(Error::new(ErrorKind::Shape, "nn::Initializer::conv", message));
             }
-            let size: usize = window.iter().product();
+            // Of a kernel without elements they may be more than a `usize` can count.
+            let [of_unit, of_input] =
+                [inputs, outputs].map(|units| window.iter().fold(units, |n, &w| n.saturating_mul(w)));
             expect_float_weights(dtype)?;
-            Ok(match self.variance(inputs * size, outputs * size) {
+            Ok(match self.variance(of_unit, of_input) {
                 Some(variance) => self.scaled(key, &shape, variance, dtype),
-                None => orthogonal(key, outputs, inputs * size, dtype).reshape(&shape[..]),
+                None => orthogonal(key, outputs, of_unit, dtype).reshape(&shape[..]),
             })
         })
     }
@@ -113,35 +115,77 @@ impl Initializer {
     /// Independent weights of this variance.
     fn scaled(self, key: Key, shape: &[usize], variance: f64, dtype: DType) -> Tensor {
         use Initializer::*;
-        match self {
-            LecunUniform | HeUniform | GlorotUniform => {
-                random::uniform(key, shape, dtype, -1.0..1.0) * (3.0 * variance).sqrt()
-            }
-            LecunNormal | HeNormal | GlorotNormal | Orthogonal => {
-                random::truncated_normal(key, shape, dtype, -2.0..2.0) * (variance.sqrt() / TRUNCATED_DEVIATION)
-            }
+        if matches!(self, LecunUniform | HeUniform | GlorotUniform) {
+            return random::uniform(key, shape, dtype, -1.0..1.0) * (3.0 * variance).sqrt();
         }
+        normal(key, shape, dtype, variance.sqrt() / TRUNCATED_DEVIATION)
     }
 }
 
 /// An orthogonal matrix `[rows, columns]`: the factor Q of the QR decomposition with a positive diagonal in R of normal numbers.
-///
-/// That R is the transpose of the Cholesky factor of the Gram matrix, so that Q is found without a decomposition of its own. The second
-/// pass removes what the first one leaves of the condition of the numbers. Source: Yamamoto et al., "Roundoff error analysis of the
-/// CholeskyQR2 algorithm", 2015.
 fn orthogonal(key: Key, rows: usize, columns: usize, dtype: DType) -> Tensor {
     let (long, short) = (rows.max(columns), rows.min(columns));
     if short == 0 {
         return Tensor::zeros([rows, columns], dtype);
     }
-    let mut q = random::normal(key, [long, short], dtype).to_dtype(DType::F64);
-    for _ in 0..2 {
-        let factor = q.t().matmul(&q).cholesky();
-        let config = TriangularConfig { left_side: false, transpose_a: true, ..TriangularConfig::default() };
-        q = factor.solve_triangular(&q, config);
-    }
+    // Rows of few numbers of few bits are often equal.
+    let drawn = random::normal(key, [long, short], dtype.wide()).to_dtype(DType::F64);
+    let q = orthonormal(&drawn, [long, short]);
     if rows < columns { q.t() } else { q }.to_dtype(dtype)
+}
+
+/// The factor Q of a matrix `f64[long, short]`. If its columns depend on each other up to rounding, there is no such factor, and the result is
+/// the identity.
+///
+/// R is the transpose of the Cholesky factor of the Gram matrix, so that Q is found without a decomposition of its own. The first of three
+/// passes adds a little to the diagonal, since the Gram matrix of badly conditioned columns has no Cholesky factor in f64; the others remove
+/// what this leaves of the condition. Source: Fukaya et al., "Shifted Cholesky QR for computing the QR factorization of ill-conditioned
+/// matrices", 2020, in which the trace is the norm of the matrix; it is at least as large.
+fn orthonormal(drawn: &Tensor, [long, short]: [usize; 2]) -> Tensor {
+    let gram = |q: &Tensor| q.t().matmul(q);
+    let (eye, counts) = (Tensor::eye(short, DType::F64), (long as f64 + short as f64 + 1.0) * short as f64);
+    let mut q = drawn.clone();
+    for pass in 0..3 {
+        let mut gram = gram(&q);
+        if pass == 0 {
+            gram = &gram + &eye * gram.trace() * (11.0 * counts * f64::EPSILON / 2.0);
+        }
+        let config = TriangularConfig { left_side: false, transpose_a: true, ..TriangularConfig::default() };
+        q = gram.cholesky().solve_triangular(&q, config);
+    }
+    let is_found = (gram(&q) - eye).abs().le(1e-8).all(..);
+    is_found.select(q, Tensor::eye_offset(long, short, 0, DType::F64))
 }
 
 /// The standard deviation of a standard normal number that is truncated at -2 and 2.
 const TRUNCATED_DEVIATION: f64 = 0.879_625_661_034_239_8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependent_columns_become_orthonormal() {
+        let ramp = |n: usize| Tensor::arange(1..n as i64 + 1).to_dtype(DType::F64);
+        let equal_rows = Tensor::new([[0.5, -1.25], [0.5, -1.25]]);
+        let of_rank_one = |long, short| ramp(long).expand_dims(1) * ramp(short);
+        let nearly = |by: f64| Tensor::new([[1.0, 1.0], [1.0, 1.0 + by]]);
+        let cases = [
+            (equal_rows, [2, 2]),
+            (Tensor::zeros([1, 1], DType::F64), [1, 1]),
+            (of_rank_one(8, 8), [8, 8]),
+            (of_rank_one(30, 7), [30, 7]),
+            (nearly(1e-15), [2, 2]),
+            (nearly(1e-12), [2, 2]),
+            (nearly(1e-9), [2, 2]),
+        ];
+        for (drawn, shape) in cases {
+            let q = orthonormal(&drawn, shape);
+            let eye = Tensor::eye(shape[1], DType::F64);
+            assert!(q.t().matmul(&q).allclose(&eye, 0.0, 1e-13).unwrap(), "{drawn:?} {q:?}");
+        }
+        // What has a condition of 1e12 has the columns of its decomposition.
+        let (q, root) = (orthonormal(&nearly(1e-12), [2, 2]), 0.5f64.sqrt());
+        assert!(q.allclose(&Tensor::new([[root, -root], [root, root]]), 0.0, 1e-3).unwrap(), "{q:?}");
+    }
+}

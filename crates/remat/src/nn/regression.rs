@@ -76,11 +76,25 @@ pub fn huber_loss(predictions: &Tensor, targets: &Tensor, delta: f64) -> Tensor 
 /// The mean of the losses of the errors, computed in f32 for f16 and bf16.
 #[track_caller]
 fn mean(name: &str, predictions: &Tensor, targets: &Tensor, loss: impl Fn(&Tensor) -> Tensor) -> Tensor {
+    mean_of_pairs(name, ["predictions", "targets"], predictions, targets, |predictions, targets| {
+        loss(&(predictions - targets))
+    })
+}
+
+/// The mean of the losses of corresponding elements, computed in f32 for f16 and bf16.
+#[track_caller]
+pub(super) fn mean_of_pairs(
+    name: &str,
+    names: [&str; 2],
+    one: &Tensor,
+    other: &Tensor,
+    loss: impl Fn(&Tensor, &Tensor) -> Tensor,
+) -> Tensor {
     deferred(|| {
-        same_floats(name, ["predictions", "targets"], predictions, targets)?;
-        let dtype = predictions.dtype()?;
-        let [predictions, targets] = [predictions, targets].map(|x| x.to_dtype(dtype.wide()));
-        Ok(loss(&(predictions - targets)).mean(..).to_dtype(dtype))
+        same_floats(name, names, one, other)?;
+        let dtype = one.dtype()?;
+        let [one, other] = [one, other].map(|x| x.to_dtype(dtype.wide()));
+        Ok(loss(&one, &other).mean(..).to_dtype(dtype))
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) use names::Names;
 pub use nodes::map_nodes;
 pub(crate) use order::Order;
 pub use output::{Output, ScalarOutput};
-pub(crate) use regions::{Seen, Selection, is_selecting, with_selection};
+pub(crate) use regions::{InLoop, Seen, Selection, is_selecting, with_selection};
 pub use scope::{current_loc, named_scope, pinned};
 pub(crate) use scope::{pinned_at, short_type_name};
 pub use structure::Structure;

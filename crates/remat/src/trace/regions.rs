@@ -7,8 +7,8 @@
 //! Two calls of one layer are two ranges, and the results of a region are the values that are read later. The bodies of loops are traces of
 //! their own, so layers in them are selected, too. In the finished program two consecutive layers would look like one.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +20,24 @@ use super::{InRegion, Names, Order};
 
 thread_local! {
     static ACTIVE: RefCell<Vec<Rc<Selection>>> = const { RefCell::new(Vec::new()) };
+    /// The number of loops whose bodies are being traced.
+    static LOOPS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The body of a loop that is being traced, until this is dropped.
+pub(crate) struct InLoop(());
+
+impl InLoop {
+    pub(crate) fn enter() -> InLoop {
+        LOOPS.set(LOOPS.get() + 1);
+        InLoop(())
+    }
+}
+
+impl Drop for InLoop {
+    fn drop(&mut self) {
+        LOOPS.set(LOOPS.get() - 1);
+    }
 }
 
 /// A predicate for the scopes that become regions, and what it has met.
@@ -33,8 +51,8 @@ pub(crate) struct Selection {
 /// The scopes that a selection has met.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// The paths of all scopes.
-    pub(crate) scopes: BTreeSet<Arc<str>>,
+    /// The paths of all scopes, and how often each was entered; twice for once in the body of a loop.
+    pub(crate) scopes: BTreeMap<Arc<str>, usize>,
     /// The number of selected scopes.
     pub(crate) selected: usize,
     /// The names of values in them.
@@ -84,7 +102,7 @@ pub(super) fn enter(scope: Scope) -> Option<Entered> {
     by.retain(|selection| {
         let is_taken = (selection.takes)(&path);
         let mut seen = selection.seen.borrow_mut();
-        seen.scopes.insert(path.clone());
+        *seen.scopes.entry(path.clone()).or_default() += if LOOPS.get() > 0 { 2 } else { 1 };
         seen.selected += usize::from(is_taken);
         is_taken
     });

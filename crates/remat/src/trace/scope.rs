@@ -1,12 +1,18 @@
 //! Source locations of traced operations: the caller's line and the named scope around it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::panic::Location;
 
-use remat_ir::{Loc, Scope, Site};
+use remat_ir::{Loc, Occurrence, Scope, Site};
+
+use super::Tracer;
 
 thread_local! {
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::ROOT) };
+    static OCCURRENCE: Cell<Occurrence> = const { Cell::new(Occurrence::NONE) };
+    /// How often scopes of each name were entered inside the current one, by the open traces.
+    static ENTERED: RefCell<Option<HashMap<Box<str>, u32>>> = const { RefCell::new(None) };
     static PINNED: Cell<Option<Site>> = const { Cell::new(None) };
 }
 
@@ -29,7 +35,8 @@ thread_local! {
 #[track_caller]
 pub fn current_loc() -> Loc {
     let caller = Location::caller();
-    Loc { site: Some(PINNED.get().unwrap_or(caller.into())), scope: SCOPE.get(), ..Loc::UNKNOWN }
+    let site = Some(PINNED.get().unwrap_or(caller.into()));
+    Loc { site, scope: SCOPE.get(), occurrence: OCCURRENCE.get(), ..Loc::UNKNOWN }
 }
 
 /// Runs `f` with all its operations at the caller's location, since a function that consists of several operations is one call to its user.
@@ -79,7 +86,10 @@ impl Drop for Unpin {
 /// ```
 pub fn named_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     let scope = SCOPE.get().child(name);
-    let _restore = Restore(SCOPE.replace(scope));
+    // Outside of traces there is no program whose layers could be told apart, and no end of the numbers.
+    let number = if Tracer::is_open() { next(name) } else { 0 };
+    let occurrence = OCCURRENCE.get().child(name, number);
+    let _restore = Restore(SCOPE.replace(scope), OCCURRENCE.replace(occurrence), ENTERED.take());
     let entered = super::regions::enter(scope);
     let result = f();
     if let Some(entered) = entered {
@@ -88,12 +98,33 @@ pub fn named_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// How often a scope of this name was entered before inside the current one.
+fn next(name: &str) -> u32 {
+    ENTERED.with_borrow_mut(|entered| {
+        let entered = entered.get_or_insert_default();
+        let Some(count) = entered.get_mut(name) else {
+            entered.insert(name.into(), 1);
+            return 0;
+        };
+        *count = count.saturating_add(1);
+        *count - 1
+    })
+}
+
+/// Runs `f`, in which a program is traced, so that it counts scopes from the beginning.
+pub(super) fn counting<R>(f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(SCOPE.get(), OCCURRENCE.get(), ENTERED.take());
+    f()
+}
+
 /// Restores the scope, even if `f` panics.
-struct Restore(Scope);
+struct Restore(Scope, Occurrence, Option<HashMap<Box<str>, u32>>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
         SCOPE.set(self.0);
+        OCCURRENCE.set(self.1);
+        ENTERED.set(self.2.take());
     }
 }
 

@@ -9,6 +9,7 @@ use std::thread::{self, ThreadId};
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Value, Var};
 
 use super::regions::{Region, group};
+use super::scope::counting;
 use super::tensor::{Repr, Variable};
 use super::{Order, Output, Tensor, Tree, endless, rebuild, structure};
 
@@ -198,9 +199,12 @@ pub(crate) fn trace_at<R>(
         regions: Vec::new(),
     };
     let arguments: Vec<Tensor> = arguments.into_iter().map(|a| tracer.tensor(a, loc)).collect();
+    let is_outermost = !Tracer::is_open();
     STACK.with_borrow_mut(|stack| stack.push(tracer));
     let guard = PopOnUnwind;
-    let result = endless::traced(|| f(&arguments)).and_then(|(outs, extra)| {
+    let traced = || endless::traced(|| f(&arguments));
+    let result = if is_outermost { counting(traced) } else { traced() };
+    let result = result.and_then(|(outs, extra)| {
         let atoms = Tracer::with_innermost(|tracer, parents| {
             outs.iter().map(|t| tracer.lift("return", t, parents)).collect::<Result<Vec<Atom>>>()
         });

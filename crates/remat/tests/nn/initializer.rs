@@ -79,6 +79,33 @@ fn a_compiled_draw_has_the_same_weights() {
 }
 
 #[test]
+fn a_kernel_without_elements_may_have_a_huge_window() {
+    let huge = [1 << 40, 1 << 40];
+    for (name, initializer) in ALL {
+        for (inputs, outputs) in [(0, 3), (3, 0), (0, 0)] {
+            let kernel = initializer.conv(random::key(0), inputs, outputs, huge, DType::F32);
+            assert_eq!(kernel.shape().unwrap(), [outputs, inputs, huge[0], huge[1]], "{name}");
+        }
+    }
+}
+
+#[test]
+fn orthogonal_weights_of_few_bits_are_finite() {
+    for dtype in [DType::Bf16, DType::F16] {
+        for (rows, columns) in [(1, 1), (2, 2), (3, 3)] {
+            let draw = jit(move |data: &Tensor| {
+                Orthogonal.linear(random::Key::from_data(data.clone()), rows, columns, dtype).to_dtype(DType::F32)
+            });
+            for seed in 0..2000 {
+                let q = draw.call(random::key(seed).data().clone()).unwrap();
+                let eye = Tensor::eye(rows, DType::F32);
+                assert!(q.matmul(&q.t()).allclose(&eye, 0.0, 0.02).unwrap(), "{dtype}, seed {seed}: {q:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn orthogonal_weights_are_orthogonal() {
     // The square one has the worst condition.
     for (inputs, outputs) in [(64, 64), (7, 30), (30, 7), (1, 1)] {

@@ -133,6 +133,9 @@ fn extreme_operands_have_finite_losses() {
     let masked = Tensor::new([[0.0, f64::NEG_INFINITY]]);
     assert_eq!(item(smoothed_cross_entropy(&masked, &Tensor::new([0]), 0.0)), 0.0);
     assert_eq!(item(smoothed_cross_entropy(&masked, &Tensor::new([0]), 0.1)), f64::INFINITY);
+    for target in [0, 1] {
+        assert_eq!(item(smoothed_cross_entropy(&masked, &Tensor::new([target]), 1.0)), f64::INFINITY);
+    }
 }
 
 #[test]

@@ -201,10 +201,31 @@ fn an_engine_with_a_limit_does_not_compute_them_again() -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::Memory);
     let told = [
         "values that must be kept take ",
-        "`Policy::prefer` would let a plan compute again",
+        "a plan may compute again what a policy saves by `Policy::prefer`, but nothing that a `custom_remat` passes",
         "'hidden' (must be kept)",
     ];
     assert!(told.iter().all(|told| error.message().contains(told)), "{error}");
+    Ok(())
+}
+
+#[test]
+fn the_error_of_a_limit_tells_what_scanned_layers_must_keep() -> Result<()> {
+    let layers = Tensor::eye(64, DType::F32).broadcast_to([6, 64, 64]);
+    let error = |policy: Policy| -> Result<Error> {
+        let layer = |x: &Tensor, w: &Tensor| (x.matmul(w).named("hidden").tanh().matmul(w).named("out").tanh(), ());
+        let loss = |x: &Tensor| {
+            let f = checkpoint(policy.clone(), |x: &Tensor| Ok::<_, Error>(scan(layer, x, &layers)?.0.sum(..)));
+            f(x)
+        };
+        let free = plan(grad(loss), Tensor::ones([256, 64], DType::F32))?;
+        Ok(free.for_bytes(free.peak() / 4).err().unwrap())
+    };
+    let of_both = error(must(&["hidden", "out"]))?;
+    // What both names of six layers take.
+    assert!(of_both.message().contains("values that must be kept take 768.00 KiB"), "{of_both}");
+    assert!(of_both.message().contains("  2 x 384.00 KiB  f32[6,256,64]  scan (must be kept) "), "{of_both}");
+    let of_none = error(prefer(&["hidden", "out"]))?;
+    assert!(!of_none.message().contains("must be kept"), "{of_none}");
     Ok(())
 }
 

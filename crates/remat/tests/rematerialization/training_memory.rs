@@ -3,7 +3,7 @@
 use remat::memory::{self, Change, Options, Part};
 use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 use remat::optim::{AdamW, Optimizer, Sgd};
-use remat::{DType, Layers, Policy, Result, Tensor, checkpoint_layers, jit, random, value_and_grad};
+use remat::{DType, Layers, Policy, Result, Tensor, checkpoint_layers, jit, named_scope, random, scan, value_and_grad};
 
 fn config() -> Gpt2Config {
     Gpt2Config { vocab_size: 64, n_positions: 64, n_embd: 64, n_layer: 6, n_head: 4, ..Gpt2Config::default() }
@@ -98,9 +98,43 @@ fn a_model_without_state_or_layers_is_told_so() -> Result<()> {
     assert!(report.bytes(Part::Optimizer) < 100, "{report}");
     assert!(!report.levers.iter().any(|lever| matches!(lever.change, Change::Policy(..))), "{report}");
     let note = report.note.as_deref().unwrap_or_default();
-    assert_eq!(note, "nothing in the function runs in a named scope, which remat::named_scope makes");
+    let advice = "give those of the model one with remat::named_scope";
+    assert_eq!(note, format!("no layer has a named scope that runs more than once; {advice}"));
     let text = report.to_string();
     assert!(text.ends_with(&format!("a policy was not tried: {note}")), "{text}");
+    Ok(())
+}
+
+/// Layers of any name are found, unrolled and in loops, and not those inside of them or that run once.
+#[test]
+fn the_scopes_that_repeat_are_the_layers() -> Result<()> {
+    let weights = Tensor::ones([6, 64, 64], DType::F32);
+    let x = Tensor::ones([512, 64], DType::F32);
+    let layer = |x: &Tensor, w: &Tensor| {
+        named_scope("stage", || named_scope("inner", || x.matmul(w).tanh()).exp().log1p().sin())
+    };
+    let scanned = |w: &Tensor| -> Result<Tensor> {
+        let first = named_scope("stem", || x.sin());
+        let body = |x: &Tensor, w: &Tensor| (layer(x, w), ());
+        Ok(named_scope("trunk", || scan(body, &first, w))?.0.sum(..))
+    };
+    let unrolled = |w: &Tensor| -> Result<Tensor> {
+        let first = named_scope("stem", || x.sin());
+        Ok((0..6).fold(first, |x, i| layer(&x, &w.index(i))).sum(..))
+    };
+    let best =
+        |report: &memory::TrainingMemory| report.best().map(|lever| lever.change.to_string()).unwrap_or_default();
+    let report = memory::report(&Sgd::default(), &weights, scanned)?;
+    assert_eq!(best(&report), "recompute everything in trunk/stage", "{report}");
+    let report = memory::report(&Sgd::default(), &weights, unrolled)?;
+    assert_eq!(best(&report), "recompute everything in stage", "{report}");
+    assert!(report.levers.iter().any(|lever| matches!(lever.change, Change::Sharded(_))), "{report}");
+    let once = memory::report(&Sgd::default(), &weights, |w: &Tensor| named_scope("stem", || (w * 2.0).sin().sum(..)))?;
+    let note = once.note.as_deref().unwrap_or_default();
+    assert!(note.starts_with("no layer has a named scope that runs more than once (there are stem); give"), "{once}");
+    // Eight chips would lower the peak, and are not here.
+    assert!(once.best().is_none_or(|best| !matches!(best.change, Change::Sharded(_))), "{once}");
+    assert!(!once.to_string().contains("> fully sharded"), "{once}");
     Ok(())
 }
 
@@ -110,7 +144,7 @@ fn a_mistake_in_the_loss_is_an_error() {
     let error = memory::report(&AdamW::default(), &model, |w: &Tensor| w.matmul(&Tensor::ones([2], DType::F32)));
     let error = error.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("tests/rematerialization/training_memory.rs"), "{error}");
-    let unknown = Options { layers: Layers::named("blok"), ..Options::default() };
+    let unknown = Options { layers: Some(Layers::named("blok")), ..Options::default() };
     let tokens = batch(1);
     let model = Gpt2::init(random::key(0), &config(), DType::F32);
     let report = memory::report_with(&unknown, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens));

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Row;
 use crate::page::chart::{Axis, Point, scatter};
-use crate::page::{render, row};
+use crate::page::{address, render, row};
 use crate::train::Measured;
 
 const HEADER: [&str; 6] = ["policy", "planned peak", "measured", "step", "of none", "tokens/s"];
@@ -23,6 +23,9 @@ pub(super) struct Table {
     /// The steps that were timed.
     pub(super) repeat: u32,
     pub(super) rows: Vec<Row>,
+    /// The page of the memory of a step, in the folder of the page.
+    #[serde(skip)]
+    pub(super) memory: Option<String>,
 }
 
 impl Table {
@@ -52,7 +55,8 @@ impl Table {
     pub(super) fn page(&self) -> Result<String> {
         let rows: Vec<_> = self.rows.iter().map(|of| row(self.cells(of), false)).collect();
         let values = context! {
-            title => "Memory against speed, by policy", model => self.model.clone(), chart => self.chart()?, header => HEADER.to_vec(), rows
+            title => "Memory against speed, by policy", model => self.model.clone(), chart => self.chart()?, header => HEADER.to_vec(), rows,
+            memory => self.memory.as_deref().map(address)
         };
         render("policies.html", values)
     }
@@ -110,7 +114,7 @@ mod tests {
             row("Nothing", measured(0.6, 1024), None),
             row("Dots", None, Some("too large\nthe rest")),
         ];
-        Table { model: "GPT-2".into(), repeat: 3, rows }
+        Table { model: "GPT-2".into(), repeat: 3, rows, memory: Some("a&b.memory.html".into()) }
     }
 
     #[test]
@@ -132,6 +136,12 @@ mod tests {
             "{}",
             table().page().unwrap()
         );
+        assert!(
+            table().page().unwrap().contains("<a href=\".&#x2f;a%26b.memory.html\">"),
+            "{}",
+            table().page().unwrap()
+        );
+        assert!(!Table { memory: None, ..table() }.page().unwrap().contains("href="));
         let json: serde_json::Value = serde_json::from_str(&table().json().unwrap()).unwrap();
         assert_eq!(
             (&json["rows"][1]["planned"], &json["rows"][2]["error"]),

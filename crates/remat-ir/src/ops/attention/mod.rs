@@ -7,7 +7,9 @@
 mod definition;
 
 use super::geometry::sized;
+use super::op::op;
 use super::rules::{Accepts, same_dtype, same_memory};
+use super::values::{ParamGroup, ParamValue, named};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
 use crate::{Aval, Class, DType, Jaxpr, Literal, Result};
 
@@ -204,26 +206,13 @@ impl DotProductAttention {
         let all = self.differentiable(ins);
         Ok(all.into_iter().zip(which).filter(|(_, chosen)| *chosen).filter_map(|(aval, _)| aval.cloned()).collect())
     }
-
-    fn attention_params(&self) -> Params {
-        vec![
-            ("bias", Param::Bool(self.bias)),
-            ("causal", Param::Bool(self.causal)),
-            ("mask", Param::Bool(self.mask)),
-            ("scale", Param::Literal(self.scale)),
-        ]
-    }
-
-    fn take(params: &ParamMap<'_>) -> Result<DotProductAttention> {
-        Ok(DotProductAttention {
-            scale: params.literal("scale")?,
-            causal: params.bool("causal")?,
-            bias: params.bool("bias")?,
-            mask: params.bool("mask")?,
-        })
-    }
 }
 
+impl ParamGroup for DotProductAttention {
+    op! { group { bias, causal, mask, scale } }
+}
+
+// Not a row of `op!`: its parameters are those of its derivatives too.
 impl Operation for DotProductAttention {
     fn name(&self) -> &'static str {
         "dot_product_attention"
@@ -239,7 +228,7 @@ impl Operation for DotProductAttention {
     }
 
     fn params(&self) -> Params {
-        self.attention_params()
+        self.to_params()
     }
 
     fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
@@ -247,18 +236,12 @@ impl Operation for DotProductAttention {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "dot_product_attention").then(|| DotProductAttention::take(params))
+        (name == "dot_product_attention").then(|| ParamGroup::take(params))
     }
 }
 
 impl Operation for DotProductAttentionTangent {
-    fn name(&self) -> &'static str {
-        "dot_product_attention_tangent"
-    }
-
-    fn class(&self) -> Class {
-        Class::Contraction
-    }
+    op! { "dot_product_attention_tangent" class Contraction { ..attention, tangents } }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let own = self.attention.num_operands();
@@ -270,24 +253,12 @@ impl Operation for DotProductAttentionTangent {
         Ok(results.to_vec())
     }
 
-    fn params(&self) -> Params {
-        let mut params = self.attention.attention_params();
-        params.push(("tangents", which_param(self.tangents)));
-        params
-    }
-
     fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
         Some(self.definition(ins))
     }
-
-    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "dot_product_attention_tangent").then(|| {
-            let attention = DotProductAttention::take(params)?;
-            Ok(DotProductAttentionTangent { attention, tangents: take_which(params, "tangents")? })
-        })
-    }
 }
 
+// Not a row of `op!`: parameters print between those of the attention.
 impl Operation for DotProductAttentionCotangent {
     fn name(&self) -> &'static str {
         "dot_product_attention_cotangent"
@@ -307,9 +278,9 @@ impl Operation for DotProductAttentionCotangent {
     }
 
     fn params(&self) -> Params {
-        let mut params = self.attention.attention_params();
-        params.insert(2, ("cotangents", which_param(self.cotangents)));
-        params.insert(3, ("logsumexp", Param::Bool(self.logsumexp)));
+        let mut params = self.attention.to_params();
+        params.extend(named("cotangents", &self.cotangents).chain(named("logsumexp", &self.logsumexp)));
+        params.sort_by_key(|(name, _)| *name);
         params
     }
 
@@ -319,9 +290,8 @@ impl Operation for DotProductAttentionCotangent {
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "dot_product_attention_cotangent").then(|| {
-            let attention = DotProductAttention::take(params)?;
-            let cotangents = take_which(params, "cotangents")?;
-            Ok(DotProductAttentionCotangent { attention, cotangents, logsumexp: params.bool("logsumexp")? })
+            let (cotangents, logsumexp) = (params.read("cotangents")?, params.read("logsumexp")?);
+            Ok(DotProductAttentionCotangent { attention: ParamGroup::take(params)?, cotangents, logsumexp })
         })
     }
 }
@@ -334,17 +304,19 @@ fn expect_avals<'a>(name: &str, ins: &[Aval], expected: impl Iterator<Item = &'a
     }
 }
 
-/// `(query, value)`
-fn which_param(which: [bool; 4]) -> Param {
-    let chosen = NAMES.into_iter().zip(which).filter(|(_, chosen)| *chosen);
-    Param::Tuple(chosen.map(|(name, _)| Param::word(name)).collect())
-}
+/// The differentiable operands for which it is true: `(query, value)`.
+impl ParamValue for [bool; 4] {
+    fn to_param(&self) -> Option<Param> {
+        let chosen = NAMES.into_iter().zip(*self).filter(|(_, chosen)| *chosen);
+        Some(Param::Tuple(chosen.map(|(name, _)| Param::word(name)).collect()))
+    }
 
-/// Reads back [`which_param`].
-fn take_which(params: &ParamMap<'_>, name: &str) -> Result<[bool; 4]> {
-    let param = params.take(name)?;
-    let malformed = || params.error(name, "is not a tuple of query, key, value and bias");
-    let Param::Tuple(items) = &param else { return Err(malformed()) };
-    let which = NAMES.map(|name| items.contains(&Param::word(name)));
-    if which_param(which) == param { Ok(which) } else { Err(malformed()) }
+    fn take(params: &ParamMap<'_>, name: &str) -> Result<Self> {
+        let param = params.take(name)?;
+        let malformed = || params.error(name, "is not a tuple of query, key, value and bias");
+        let Param::Tuple(items) = &param else { return Err(malformed()) };
+        let which = NAMES.map(|name| items.contains(&Param::word(name)));
+        // Other words, and another order, do not print again as they are.
+        if which.to_param() == Some(param) { Ok(which) } else { Err(malformed()) }
+    }
 }

@@ -18,22 +18,12 @@ use super::problem::Problem;
 use super::score_cotangents::{AllElements, CotangentOperands, Queries, Workspace};
 use super::tile::{KEYS, QUERIES, QueryBlock, QueryGroup, RUN, Tile, row_width, transposed, write_row};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{PANEL, Unit};
+use crate::base::narrow::PANEL;
 use crate::base::product::Float;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::number::{Number, Real, with_float};
 use crate::threads::Threads;
-
-/// The kernel of the cotangents of an attention, for operands of this dtype with these layouts.
-pub(super) fn kernel(
-    op: &DotProductAttentionCotangent,
-    dtype: DType,
-    layouts: &[Layout],
-    unit: Option<Unit>,
-) -> Box<dyn Kernel> {
-    Box::new(Backward::new(op, dtype, layouts, Problem::new(&op.attention, layouts, unit)))
-}
 
 /// How many tasks share the queries of a key head. Each has its own sums, so that more tasks take more memory.
 fn parts(problem: &Problem) -> usize {

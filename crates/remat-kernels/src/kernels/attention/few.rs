@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::forward::{State, exponentials};
 use super::problem::{Elements, Problem, Rows};
+use super::thresholds::FEW_QUERIES;
 use super::tile::{KEYS, QUERIES, QueryBlock, QueryGroup, RUN, Tile, copy_rows, row_width};
 use crate::base::narrow::PANEL;
 use crate::base::product::Float;
@@ -17,11 +18,13 @@ use crate::kernels::matmul::dots;
 use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
-/// Most queries of a key head, over all heads that share it, for which this pays.
-pub(super) const QUERIES_AT_MOST: usize = 8;
-
 /// Keys of a part: computing it costs many times what combining it with the others costs.
 pub(super) const PART: usize = 8 * KEYS;
+
+/// Whether the queries of a key head, over all heads that share it, are few.
+pub(super) fn applies(problem: &Problem) -> bool {
+    problem.sizes.queries * problem.sizes.group() <= FEW_QUERIES
+}
 
 /// The number of parts in which the next block is prefetched.
 const _: () = assert!(RUN == 4);

@@ -7,7 +7,7 @@
 // Each task writes its own rows.
 #![allow(unsafe_code)]
 
-use remat_ir::{AttentionSizes, DType, DotProductAttention};
+use remat_ir::DType;
 
 use super::few;
 use super::parts::{PartialSoftmax, Parts};
@@ -17,23 +17,12 @@ use super::tile::{
     COLUMNS, KEYS, PerQuery, QUERIES, QueryBlock, QueryGroup, RUN, Tile, row_width, transposed, write_row,
 };
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::Unit;
 use crate::base::product::Float;
 use crate::base::scratch;
-use crate::interface::{Kernel, Layout, Source, Target};
+use crate::interface::{Kernel, Source, Target};
 use crate::number::{Number, Real, with_float};
 use crate::simd::multiversion;
 use crate::threads::Threads;
-
-/// The kernel of an attention on operands of this dtype with these layouts.
-pub(super) fn kernel(
-    op: &DotProductAttention,
-    dtype: DType,
-    layouts: &[Layout],
-    unit: Option<Unit>,
-) -> Box<dyn Kernel> {
-    Box::new(Forward::new(dtype, Problem::new(op, layouts, unit)))
-}
 
 pub(super) struct Forward {
     dtype: DType,
@@ -82,14 +71,17 @@ impl Kernel for Forward {
 }
 
 impl Forward {
-    pub(super) fn new(dtype: DType, problem: Problem) -> Forward {
-        let AttentionSizes { keys, queries, .. } = problem.sizes;
-        if queries * problem.sizes.group() <= few::QUERIES_AT_MOST {
-            let problem = Problem { unit: None, ..problem };
-            return Forward { dtype, problem, has_few: true, parts: Parts::new(keys, usize::MAX, few::PART) };
-        }
+    /// The kernel for few queries ([`few`]), of a problem without a unit.
+    pub(super) fn of_few(dtype: DType, problem: Problem) -> Forward {
+        let parts = Parts::new(problem.sizes.keys, usize::MAX, few::PART);
+        Forward { dtype, problem, has_few: true, parts }
+    }
+
+    /// The kernel that computes tiles of queries and keys.
+    pub(super) fn of_tiles(dtype: DType, problem: Problem) -> Forward {
         let tasks = problem.key_heads() * QueryGroup::of_key_head(&problem.sizes, 0, 0).runs();
-        Forward { dtype, problem, has_few: false, parts: Parts::of_tasks(keys, tasks) }
+        let parts = Parts::of_tasks(problem.sizes.keys, tasks);
+        Forward { dtype, problem, has_few: false, parts }
     }
 
     /// The number of tasks that threads share.

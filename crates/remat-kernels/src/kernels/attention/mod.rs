@@ -9,9 +9,10 @@
 //! Where the CPU has a unit for bf16, products of bf16 are computed there ([`products`]). The tangent has no kernel: it is computed by its
 //! definition.
 //!
-//! Up to 8 queries of a key head read keys and values once, block by block, without such a unit ([`few`]). All threads share a long cache in
+//! [`algorithms`] lists what computes which problems, in the order in which it is tried. Up to 8 queries of a key head read keys and values once, block by block, without such a unit ([`few`]). All threads share a long cache in
 //! parts ([`parts`]), also for more queries if there are fewer than 8 tasks.
 
+mod algorithms;
 mod backward;
 mod bias;
 mod few;
@@ -22,10 +23,15 @@ mod products;
 mod score_cotangents;
 #[cfg(test)]
 mod tests;
+mod thresholds;
 mod tile;
 
 use remat_ir::{DType, Prim};
 
+pub(crate) use algorithms::Attentions;
+use algorithms::{Attention, AttentionOp};
+
+use super::choice;
 use crate::base::narrow::{Kind, Unit};
 use crate::interface::{Kernel, Layout};
 
@@ -39,9 +45,10 @@ pub(crate) fn kernel(op: &Prim, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kern
 fn kernel_on(unit: Option<Unit>, op: &Prim, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kernel>> {
     let &(dtype, _) = ins.first()?;
     let layouts: Vec<Layout> = ins.iter().map(|(_, layout)| (*layout).clone()).collect();
-    match op {
-        Prim::DotProductAttention(op) => Some(forward::kernel(op, dtype, &layouts, unit)),
-        Prim::DotProductAttentionCotangent(op) => Some(backward::kernel(op, dtype, &layouts, unit)),
-        _ => None,
-    }
+    let op = match op {
+        Prim::DotProductAttention(op) => AttentionOp::Forward(op),
+        Prim::DotProductAttentionCotangent(op) => AttentionOp::Backward(op),
+        _ => return None,
+    };
+    Some(choice::kernel::<Attentions>(&Attention { op, dtype, layouts: &layouts, unit }))
 }

@@ -3,11 +3,12 @@
 use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
 use super::backward::Backward;
-use super::few::{PART, QUERIES_AT_MOST};
+use super::few::{self, PART};
 use super::forward::Forward;
 use super::kernel_on;
 use super::parts::{PART as LONG_PART, TASKS};
 use super::problem::Problem;
+use super::thresholds::FEW_QUERIES;
 use super::tile::{KEYS, QUERIES};
 use crate::base::narrow::{Kind, Unit};
 use crate::interface::{Kernel, Layout};
@@ -237,7 +238,7 @@ fn blocks_of_keys_that_the_mask_hides() {
 fn few_queries_of_many_keys() {
     for dtype in FLOATS {
         for (queries, heads, key_heads) in [(1, 1, 1), (1, 8, 1), (2, 6, 3), (8, 1, 1)] {
-            assert!(queries * heads / key_heads <= QUERIES_AT_MOST);
+            assert!(queries * heads / key_heads <= FEW_QUERIES);
             let case = || Case::new(dtype, [2, queries, heads, 18], [2, 130, key_heads, 18], 17);
             let full = [2, heads, queries, 130];
             case().check_forward();
@@ -278,7 +279,8 @@ fn some_queries_of_long_caches_are_several_tasks() {
         let case = Case::new(DType::F32, [1, queries, heads, 4], [1, TASKS * LONG_PART, key_heads, 4], 4);
         let layouts: Vec<Layout> = case.ins.iter().map(|x| Layout::from(x.aval())).collect();
         let problem = || Problem::new(&case.op, &layouts, None);
-        let forward = Forward::new(DType::F32, problem());
+        let of = if few::applies(&problem()) { Forward::of_few } else { Forward::of_tiles };
+        let forward = of(DType::F32, problem());
         assert!(forward.tasks() >= TASKS, "{queries} queries, {heads} heads: {} tasks", forward.tasks());
         let layouts: Vec<Layout> = case.differentiated(false).iter().map(|x| Layout::from(x.aval())).collect();
         let op = DotProductAttentionCotangent {

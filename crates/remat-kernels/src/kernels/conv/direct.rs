@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 use super::im2col::{Axis, Im2col};
 use super::polyphase;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
+use super::thresholds::{DIRECT_BAND, DIRECT_LANES, DIRECT_STRIDED, DIRECT_WEIGHTS, DIRECT_WORK};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
 use crate::base::product::{Accumulator, ColumnVector, MOST_VECTORS, MicroKernel};
@@ -54,9 +55,16 @@ pub(super) struct Sizes {
     strided: usize,
 }
 
-/// Each bound was measured. More weights would come from the last-level cache, again for each band.
-pub(super) const SIZES: Sizes =
-    Sizes { band: 96 << 10, most_band: 256 << 10, weights: 1 << 18, work: 1 << 20, part: 320, lanes: 8, strided: 16 };
+/// The sizes of bands and parts were measured.
+pub(super) const SIZES: Sizes = Sizes {
+    band: 96 << 10,
+    most_band: DIRECT_BAND,
+    weights: DIRECT_WEIGHTS,
+    work: DIRECT_WORK,
+    part: 320,
+    lanes: DIRECT_LANES,
+    strided: DIRECT_STRIDED,
+};
 
 /// Sizes with which small convolutions have several bands and parts.
 #[cfg(test)]
@@ -158,31 +166,41 @@ pub(super) struct Direct<A: Accumulator> {
 }
 
 impl<A: Accumulator> Direct<A> {
-    /// The kernel, if this method applies.
-    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Direct<A>> {
-        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+    /// Whether this method computes a convolution and pays for it.
+    pub(super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
+        let [(_, lhs), (_, rhs)] = ins;
         let rank = op.strides.len();
         let dims = &op.out_dims;
         let in_order = dims.first == 0 && dims.second == 1 && dims.spatial.iter().copied().eq(2..rank + 2);
         let is_dense = op.lhs_dilation.iter().all(|&dilation| dilation == 1) && op.batch_group_count == 1;
         let is_empty = out.size() == 0 || rhs.shape.contains(&0);
         if !matches!(rank, 1 | 2) || out.dtype != A::DTYPE || !in_order || !is_dense || is_empty {
+            return false;
+        }
+        let Some([rows, columns]) = Along::both(op, lhs, rhs, out) else { return false };
+        let features = rhs.shape[op.rhs_dims.second];
+        let depth = features * rows.window * columns.window;
+        let lanes = columns.positions.next_multiple_of(A::micro_kernel(Level::best()).lanes);
+        let work = depth.saturating_mul(out.size());
+        let packed = out.shape[1].saturating_mul(depth);
+        columns.positions * 10 / lanes >= sizes.lanes
+            && rows.window * columns.window > 1
+            && (columns.stride == 1 || features <= sizes.strided)
+            && work >= sizes.work
+            && packed <= sizes.weights
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Direct<A>> {
+        if !Direct::<A>::applies(sizes, op, ins, out) {
             return None;
         }
+        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
         let [rows, columns] = Along::both(op, lhs, rhs, out)?;
-        let kernel = A::micro_kernel(Level::best());
+        let (kernel, rank) = (A::micro_kernel(Level::best()), op.strides.len());
         let (groups, images) = (op.feature_group_count, out.shape[0]);
         let features = [rhs.shape[op.rhs_dims.second], out.shape[1] / groups];
         let depth = features[0] * rows.window * columns.window;
-        let lanes = columns.positions.next_multiple_of(kernel.lanes);
-        let work = depth.saturating_mul(out.size());
-        let packed = out.shape[1].saturating_mul(depth);
-        let is_worth = columns.positions * 10 / lanes >= sizes.lanes
-            && rows.window * columns.window > 1
-            && (columns.stride == 1 || features[0] <= sizes.strided);
-        if !is_worth || work < sizes.work || packed > sizes.weights {
-            return None;
-        }
         let mut phases: SmallVec<[usize; 4]> =
             (0..columns.window).map(|k| k.checked_mul(columns.dilation).map_or(0, |at| at % columns.stride)).collect();
         phases.sort_unstable();

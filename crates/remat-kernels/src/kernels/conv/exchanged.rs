@@ -20,38 +20,45 @@ pub(super) struct Exchanged<A: Accumulator> {
     exchanged: LongWindows<A>,
 }
 
-impl<A: Accumulator> Exchanged<A> {
-    /// The kernel, if this method applies. Both operands are read backwards, so that the results are in order.
-    pub(super) fn new(
-        sizes: Sizes,
-        op: &Conv,
-        [(dtype, lhs), (weights_dtype, rhs)]: [(DType, &Layout); 2],
-        out: &Aval,
-    ) -> Option<Exchanged<A>> {
-        let is_plain = [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1));
-        if !is_plain || out.shape[op.out_dims.second] >= sizes.images {
+/// The convolution with image and window exchanged, and both: they are read backwards, so that the results are in order. `None` if there are
+/// strides, dilation or too many output features, or an element would reach no result.
+fn exchanged(sizes: Sizes, op: &Conv, [lhs, rhs]: [&Layout; 2], out: &Aval) -> Option<(Conv, [Layout; 2])> {
+    let is_plain = [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1));
+    if !is_plain || out.shape[op.out_dims.second] >= sizes.images {
+        return None;
+    }
+    let padding = |d: usize| {
+        let sizes = [lhs.shape[op.lhs_dims.spatial[d]], rhs.shape[op.rhs_dims.spatial[d]]];
+        let [image, window, results] = [sizes[0], sizes[1], out.shape[op.out_dims.spatial[d]]].map(|x| x as i64);
+        let (low, high) = op.padding[d];
+        // An element of the window that is in the padding at all positions would reach no result, whatever its value.
+        if low.max(high) >= results {
             return None;
         }
-        let padding = |d: usize| {
-            let sizes = [lhs.shape[op.lhs_dims.spatial[d]], rhs.shape[op.rhs_dims.spatial[d]]];
-            let [image, window, results] = [sizes[0], sizes[1], out.shape[op.out_dims.spatial[d]]].map(|x| x as i64);
-            let (low, high) = op.padding[d];
-            // An element of the window that is in the padding at all positions would reach no result, whatever its value.
-            if low.max(high) >= results {
-                return None;
-            }
-            Some(((image - window).checked_add(low)?, (results - 1).checked_sub(low)?))
-        };
-        let exchanged = Conv {
-            padding: (0..op.strides.len()).map(padding).collect::<Option<Vec<_>>>()?,
-            lhs_dims: op.rhs_dims.clone(),
-            rhs_dims: op.lhs_dims.clone(),
-            out_dims: ConvDims { first: op.out_dims.second, second: op.out_dims.first, ..op.out_dims.clone() },
-            ..op.clone()
-        };
-        let (window, image) = (rhs.reversed(&op.rhs_dims.spatial), lhs.reversed(&op.lhs_dims.spatial));
-        let operands = [(weights_dtype, &window), (dtype, &image)];
-        Some(Exchanged { exchanged: LongWindows::new(sizes, &exchanged, operands, out)? })
+        Some(((image - window).checked_add(low)?, (results - 1).checked_sub(low)?))
+    };
+    let exchanged = Conv {
+        padding: (0..op.strides.len()).map(padding).collect::<Option<Vec<_>>>()?,
+        lhs_dims: op.rhs_dims.clone(),
+        rhs_dims: op.lhs_dims.clone(),
+        out_dims: ConvDims { first: op.out_dims.second, second: op.out_dims.first, ..op.out_dims.clone() },
+        ..op.clone()
+    };
+    Some((exchanged, [rhs.reversed(&op.rhs_dims.spatial), lhs.reversed(&op.lhs_dims.spatial)]))
+}
+
+impl<A: Accumulator> Exchanged<A> {
+    /// Whether this method computes a convolution and pays for it.
+    pub(super) fn applies(sizes: Sizes, op: &Conv, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> bool {
+        exchanged(sizes, op, [lhs.1, rhs.1], out).is_some_and(|(op, [window, image])| {
+            LongWindows::<A>::applies(sizes, &op, [(rhs.0, &window), (lhs.0, &image)], out)
+        })
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(sizes: Sizes, op: &Conv, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Option<Exchanged<A>> {
+        let (op, [window, image]) = exchanged(sizes, op, [lhs.1, rhs.1], out)?;
+        Some(Exchanged { exchanged: LongWindows::new(sizes, &op, [(rhs.0, &window), (lhs.0, &image)], out)? })
     }
 }
 

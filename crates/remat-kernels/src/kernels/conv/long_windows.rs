@@ -25,6 +25,7 @@ use super::direct::Along;
 use super::im2col::{Axis, FREE, Im2col};
 use super::output::StridedOutput;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
+use super::thresholds::{LONG_IMAGES, LONG_KEPT, LONG_LANES, LONG_NEIGHBOURS, LONG_POSITIONS, LONG_WINDOW, LONG_WORK};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
 use crate::base::product::{Accumulator, MicroKernel, ROWS_PER_POINTER, Segments};
@@ -59,16 +60,17 @@ pub(super) struct Sizes {
     lanes: usize,
 }
 
+/// The sizes of steps and parts were measured.
 pub(super) const SIZES: Sizes = Sizes {
     step: 5 << 18,
     elements: 4096,
     part: 384,
-    kept: 1 << 20,
-    work: 1 << 20,
-    least: 32,
-    images: 8,
-    neighbours: 3,
-    lanes: 7,
+    kept: LONG_KEPT,
+    work: LONG_WORK,
+    least: LONG_WINDOW,
+    images: LONG_IMAGES,
+    neighbours: LONG_NEIGHBOURS,
+    lanes: LONG_LANES,
 };
 
 /// Sizes with which small convolutions have several steps and parts.
@@ -79,9 +81,6 @@ pub(super) const SMALL: Sizes =
 /// The same, where the rows of tiles are positions.
 #[cfg(test)]
 pub(super) const SMALL_ACROSS: Sizes = Sizes { images: usize::MAX, ..SMALL };
-
-/// Most positions: with more, bands are hardly smaller than gathered windows are for each.
-const MOST_POSITIONS: usize = 64;
 
 /// Most tiles of images in a block; they read one panel.
 const TILES: usize = 4;
@@ -123,32 +122,40 @@ pub(super) struct LongWindows<A: Accumulator> {
 }
 
 impl<A: Accumulator> LongWindows<A> {
-    /// The kernel, if this method applies.
-    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<LongWindows<A>> {
-        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+    /// Whether this method computes a convolution and pays for it.
+    pub(super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
+        let [(_, lhs), (_, rhs)] = ins;
         let rank = op.strides.len();
         let are_last = [&op.lhs_dims, &op.rhs_dims].iter().all(|dims| dims.spatial.iter().copied().eq(2..rank + 2));
         let is_dense = op.lhs_dilation.iter().all(|&dilation| dilation == 1);
         let is_one_group = op.batch_group_count == 1 && op.feature_group_count == 1;
         let is_empty = out.size() == 0 || rhs.size() == 0 || lhs.size() == 0;
         if !matches!(rank, 1 | 2) || !is_dense || !is_one_group || is_empty {
-            return None;
+            return false;
         }
-        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let Some([rows, columns]) = Along::both(op, lhs, rhs, out) else { return false };
         let positions = rows.positions * columns.positions;
         let [images, summed, features] =
             [lhs.shape[op.lhs_dims.first], rhs.shape[op.rhs_dims.second], rhs.shape[op.rhs_dims.first]];
         let window = rows.window * columns.window;
-        let kernel = A::micro_kernel(Level::best());
         let work = out.size().saturating_mul(window).saturating_mul(summed);
-        let is_worth = (2..=MOST_POSITIONS).contains(&positions)
+        (2..=LONG_POSITIONS).contains(&positions)
             && window >= sizes.least
             && if images >= sizes.images { are_last } else { columns.positions >= sizes.neighbours }
             && work >= sizes.work
-            && features * 10 >= features.next_multiple_of(kernel.columns) * sizes.lanes;
-        if !is_worth {
+            && features * 10 >= features.next_multiple_of(A::micro_kernel(Level::best()).columns) * sizes.lanes
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<LongWindows<A>> {
+        if !LongWindows::<A>::applies(sizes, op, ins, out) {
             return None;
         }
+        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+        let (kernel, rank) = (A::micro_kernel(Level::best()), op.strides.len());
+        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let [images, summed, features] =
+            [lhs.shape[op.lhs_dims.first], rhs.shape[op.rhs_dims.second], rhs.shape[op.rhs_dims.first]];
         let element = |d: usize| Axis {
             size: rhs.shape[op.rhs_dims.spatial[d]],
             stride: rhs.strides[op.rhs_dims.spatial[d]],

@@ -1,4 +1,5 @@
-//! Convolution by implicit im2col: the product of a matrix of windows and a matrix of weights.
+//! Convolution by implicit im2col: the product of a matrix of windows and a matrix of weights; and algorithms that are faster for some
+//! convolutions. [`algorithms`] lists them all in the order in which they are tried, [`thresholds`] has the sizes from which on they pay.
 //!
 //! The matrix of windows has a row, or a column, for each position of the window, with the image's elements there. It is never stored: the
 //! matrix product asks for blocks of it, which are read in place or gathered ([`im2col`]), and so are blocks of the weights.
@@ -27,6 +28,7 @@
 //! neighbours in the result are features, and where neighbours in the image belong to one window rather than to neighbouring windows, as in
 //! gradients of weights. Otherwise they are the right operand.
 
+mod algorithms;
 mod col2im;
 mod direct;
 mod exchanged;
@@ -43,24 +45,19 @@ mod row_segments;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod thresholds;
 mod winograd;
 
 use remat_ir::{Aval, Conv, DType};
 use smallvec::SmallVec;
 
-use direct::Direct;
-use exchanged::Exchanged;
-use finite::IfFinite;
-use long_windows::LongWindows;
-use narrow::Narrow;
-use numbers::Numbers;
+use algorithms::Convolution;
+pub(crate) use algorithms::Convolutions;
 use phase::{MIN_POSITIONS, Phase, Problem, Products};
 use polyphase::{Along, phases};
-use winograd::{Gradient, Winograd};
 
-use super::matmul::accumulator;
+use super::choice;
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::Accumulator;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
 use crate::interface::with_word;
@@ -70,51 +67,7 @@ use crate::threads::Threads;
 /// The kernel of a convolution, for operands of these dtypes in any layout. Sums are as in a matrix product, but for minimal filtering
 /// ([`winograd`]). Their order depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    if let Some(fast) = Winograd::new(winograd::SIZES, op, ins, out) {
-        return Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype));
-    }
-    if let Some(fast) = Gradient::new(winograd::GRADIENT_SIZES, op, ins, out) {
-        return Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype));
-    }
-    match col2im::of_pairs(op, ins, out) {
-        Some(fast) => Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype)),
-        None => of_windows(op, ins, out),
-    }
-}
-
-/// The kernel of a convolution that reads or packs windows, or widens elements.
-fn of_windows(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    if let Some(pairs) = pairs::of(op, ins, out) {
-        return Box::new(pairs);
-    }
-    if let Some(narrow) = Narrow::new(op, ins, out) {
-        return Box::new(ConvKernel::new(narrow, op, ins, out));
-    }
-    match accumulator(ins[0].0, out.dtype) {
-        DType::F32 => of::<f32>(op, ins, out),
-        DType::F64 => of::<f64>(op, ins, out),
-        _ => Box::new(ConvKernel::new(Numbers::<i64>::new(ins, out), op, ins, out)),
-    }
-}
-
-/// The kernel of a convolution with sums of this type.
-fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    let direct = Direct::<A>::new(direct::SIZES, op, ins, out);
-    let col2im = col2im::of_numbers::<A>(direct.is_some(), op, ins, out);
-    let plain = || -> Box<dyn Kernel> { Box::new(ConvKernel::new(Numbers::<A>::new(ins, out), op, ins, out)) };
-    let windows: Box<dyn Kernel> = if let Some(direct) = direct {
-        Box::new(direct)
-    } else if let Some(long) = LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
-        Box::new(long)
-    } else if let Some(exchanged) = Exchanged::<A>::new(long_windows::SIZES, op, ins, out) {
-        Box::new(IfFinite::new(exchanged, plain(), out.dtype))
-    } else {
-        plain()
-    };
-    match col2im {
-        Some(fast) => Box::new(IfFinite::new(fast, windows, out.dtype)),
-        None => windows,
-    }
+    choice::kernel::<Convolutions>(&Convolution { op, ins, out })
 }
 
 /// How the products of a convolution are computed.

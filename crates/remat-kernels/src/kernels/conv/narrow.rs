@@ -15,6 +15,7 @@ use super::Multiplier;
 use super::im2col::{FREE, Operand};
 use super::output::StridedSums;
 use super::phase::{Phase, Products};
+use super::thresholds::{UNIT_DEPTH, UNIT_POSITIONS, UNIT_WORK};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, Kind, PANEL, Part, Side, SplitF16, Strided, Unit, pack};
 use crate::base::pieces::pieces;
@@ -23,16 +24,6 @@ use crate::interface::{Layout, Source};
 use crate::kernels::matmul::narrow::{self, Panels, Sizes, ToPrefetch, UnitBlocking, kinds};
 use crate::number::Scalar;
 use crate::threads::Threads;
-
-/// Fewest positions of all images, and fewest features of each group: with fewer, most of a panel would be zeros. Yet a matrix unit
-/// multiplies panels of a group's few features in less time than it takes to widen their windows.
-const LEAST: usize = 8;
-
-/// Fewest elements of a window, of all features.
-const LEAST_DEPTH: usize = 16;
-
-/// Fewest multiplications for which packing panels is worth it.
-const WORTH: usize = 1 << 15;
 
 /// Indices of the free side (four panels), and bytes along the contracted side, that are gathered at a time.
 pub(super) const GATHERED: [usize; 2] = [128, 512];
@@ -83,9 +74,9 @@ impl Narrow {
         let depth = weights / (features * groups).max(1);
         let positions = out.size() / (features * groups).max(1);
         let work = features.saturating_mul(positions).saturating_mul(depth);
-        let is_worth = positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
+        let is_worth = positions >= UNIT_POSITIONS && depth >= UNIT_DEPTH && work >= UNIT_WORK;
         let (kind, unit) = unit_of(kinds(dtypes, out.dtype)).filter(|_| is_worth)?;
-        let has_features = features >= LEAST || (features > 0 && groups == 1 && unit.is_matrix_unit());
+        let has_features = features >= UNIT_POSITIONS || (features > 0 && groups == 1 && unit.is_matrix_unit());
         has_features.then(|| Narrow::on(unit, Sizes::of(kind), kind, out.dtype))
     }
 

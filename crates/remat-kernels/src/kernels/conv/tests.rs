@@ -2,7 +2,10 @@
 
 use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation, Shape};
 
+use super::direct::{self, Direct};
+use super::exchanged::Exchanged;
 use super::im2col::{Axis, Im2col};
+use super::long_windows::{self, LongWindows};
 use super::row_segments::{RowSegments, copy_segments};
 use super::*;
 use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};

@@ -1,6 +1,7 @@
 //! Matrix products. Operands may have any layout.
 //!
-//! Four families compute them, on the micro-kernels of `base::product` and the units of `base::narrow`:
+//! [`algorithms`] lists what computes them, in the order in which it is tried, and [`thresholds`] the sizes from which on an algorithm pays.
+//! The algorithms are in four modules, on the micro-kernels of `base::product` and the units of `base::narrow`:
 //!
 //! - [`narrow`]: products of bf16 and bytes, and of f32 on request, on the CPU's unit for narrow elements, if it has one
 //! - [`thin`]: a vector, or few rows or columns, by a matrix that is read once, at the speed of memory (GEMV)
@@ -18,11 +19,12 @@
 //!
 //! The order of a sum depends on the shapes alone: parts of at most 512 positions, one after the other; in [`thin`] 16 lanes, to which
 //! positions belong modulo 16; on a unit pairs first, then its groups. Zeros that pad the contracted axis change it where they are
-//! multiplied, and so may the family that the shapes choose (docs/DESIGN.md, "One exception to bits").
+//! multiplied, and so may the algorithm that the shapes choose (docs/DESIGN.md, "One exception to bits").
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
+mod algorithms;
 mod blocked;
 mod element;
 mod matrix;
@@ -30,6 +32,7 @@ pub(super) mod narrow;
 mod pack;
 mod small;
 mod thin;
+mod thresholds;
 mod widen_f16;
 
 #[cfg(test)]
@@ -39,6 +42,8 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
+use algorithms::Product;
+pub(crate) use algorithms::Products;
 pub(super) use blocked::{
     Blocking, Left, LeftBlock, MANY, Output, Right, SHARED, block_stride, even, for_each_panel, pack_panels,
 };
@@ -46,10 +51,11 @@ pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use pack::{pack_transposed, transpose_rows};
-use small::{SmallKernel, is_small};
+use small::is_small;
 pub(super) use thin::dots;
-use thin::{Factor, Sum, ThinKernel, bytes_kernel, has_byte_dots, is_thin};
+use thin::{Sum, has_byte_dots, is_thin};
 
+use super::choice;
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
 use crate::base::strided::{Rows, StridedIter};
@@ -64,27 +70,7 @@ use crate::threads::Threads;
 /// otherwise. The order of a sum depends on the operation and the shapes alone, not on the layouts, and is the same if the operands are
 /// swapped.
 pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    if let Some(kernel) = narrow::kernel(op, ins, out) {
-        return kernel;
-    }
-    match accumulator(ins[0].0, out.dtype) {
-        DType::F32 => Dot::<f32>::new(op, ins, out).kernel(),
-        DType::F64 => Dot::<f64>::new(op, ins, out).kernel(),
-        _ => match ins[0].0 {
-            // Sums of few products of 8-bit integers are exact in f32.
-            DType::I8 | DType::U8 => {
-                let dot = Dot::<f32>::new(op, ins, out);
-                if dot.has_small_bytes() {
-                    Box::new(SmallKernel::new(dot, Writer::of_integers(out.dtype)))
-                } else if dot.is_thin() {
-                    bytes_kernel(dot)
-                } else {
-                    Dot::<i64>::new(op, ins, out).kernel()
-                }
-            }
-            _ => Dot::<i64>::new(op, ins, out).kernel(),
-        },
-    }
+    choice::kernel::<Products>(&Product::new(op, ins, out))
 }
 
 /// A product as a batch of products of matrices, whose elements are multiplied as numbers of type `F`.
@@ -164,34 +150,16 @@ impl<F: Accumulator> Dot<F> {
         is_exact && !self.is_thin() && is_small(self.rows, self.columns, self.depth)
     }
 
-    /// The kernel, for results that are sums of such numbers.
-    fn kernel(self) -> Box<dyn Kernel>
-    where
-        F: Factor,
-    {
-        if self.is_thin() {
-            return self.thin::<F>();
-        }
+    /// The kernel of products of matrices in blocks.
+    fn blocked(self) -> MatrixKernel<F> {
         let writer = Writer::new(self.out);
-        if is_small(self.rows, self.columns, self.depth) {
-            return Box::new(SmallKernel::new(self, writer));
-        }
         let blocking = Blocking::new(
             F::micro_kernel(Level::best()),
             self.batch.len(),
             [self.rows, self.columns, self.depth],
             writer.is_direct(),
         );
-        Box::new(MatrixKernel { dot: self, writer, blocking })
-    }
-
-    /// The kernel of products with one thin operand, that is, one with few rows.
-    fn thin<A: Sum<F>>(self) -> Box<dyn Kernel>
-    where
-        F: Factor,
-    {
-        let out = self.out;
-        Box::new(ThinKernel::new(self.operands(), Writer::<A>::new(out)))
+        MatrixKernel { dot: self, writer, blocking }
     }
 
     /// The operands of a product with one thin operand.

@@ -12,6 +12,7 @@ use std::ops::Range;
 use super::blocked::PART;
 use super::element::Writer;
 use super::matrix::is_contiguous_along_free;
+use super::thresholds::SMALL_ELEMENTS;
 use super::{Dot, Side};
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::{Accumulator, Left, Out, Right, product};
@@ -20,16 +21,13 @@ use crate::base::strided::Rows;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// Most elements of both operands and the result together: as f32 they take some 100 KiB of the second-level cache.
-const ELEMENTS: usize = 3 * 96 * 96;
-
 /// Fewest multiplications of a task.
 const TASK: usize = 1 << 18;
 
 /// Whether a product with these rows, columns and positions is small.
 pub(super) fn is_small(rows: usize, columns: usize, depth: usize) -> bool {
     let [left, right, out] = [(rows, depth), (depth, columns), (rows, columns)].map(|(a, b)| a.saturating_mul(b));
-    depth <= PART && left.saturating_add(right).saturating_add(out) <= ELEMENTS
+    depth <= PART && left.saturating_add(right).saturating_add(out) <= SMALL_ELEMENTS
 }
 
 /// The kernel of such products.

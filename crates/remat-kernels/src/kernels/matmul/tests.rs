@@ -2,6 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, DotGeneral, Op, eval_op};
 
+use super::small::SmallKernel;
 use super::*;
 use crate::test_support::{
     Stream, assert_close, assert_same, check_by, check_views, elements, plain, rough, run, threads, wild,

@@ -28,6 +28,10 @@ use std::ops::Range;
 use remat_ir::{Aval, Conv, DType};
 
 use super::im2col::{Axis, Im2col};
+use super::thresholds::{
+    COL2IM_DEPTH, COL2IM_DEPTH_BESIDE_DIRECT, COL2IM_ELEMENTS, COL2IM_FEATURES, COL2IM_SCRATCH, COL2IM_TASKS,
+    COL2IM_WORK,
+};
 use along::{Along, Reached};
 use products::{Matrices, Multiplier, Numbers, Pairs};
 use sums::{ResultRows, Sums, Tap};
@@ -61,13 +65,17 @@ pub(super) struct Sizes {
     tasks: usize,
 }
 
-/// Each bound was measured. To add a product takes the time of some multiplications, so each needs several of them. To gather an element
-/// for a window takes as long, and the element is multiplied once for each output feature.
-const SIZES: Sizes =
-    Sizes { step: 3 << 15, columns: 128, scratch: 1 << 20, work: 1 << 20, least: 48, features: 16, depth: 2, tasks: 2 };
-
-/// Fewest input features for each output feature where windows can be read in place, which is faster with fewer.
-const DIRECT: usize = 8;
+/// The sizes of steps were measured.
+const SIZES: Sizes = Sizes {
+    step: 3 << 15,
+    columns: 128,
+    scratch: COL2IM_SCRATCH,
+    work: COL2IM_WORK,
+    least: COL2IM_ELEMENTS,
+    features: COL2IM_FEATURES,
+    depth: COL2IM_DEPTH,
+    tasks: COL2IM_TASKS,
+};
 
 /// Sizes with which small convolutions have several steps.
 #[cfg(test)]
@@ -104,23 +112,41 @@ pub(super) struct Col2im<M: Multiplier> {
     step: [usize; 2],
 }
 
-/// The kernel of a convolution of bf16 on a matrix unit of the CPU, if this method applies.
+/// Whether this method computes a convolution of bf16 on a unit of the CPU, and pays for it.
+pub(super) fn applies_to_pairs(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
+    let pairs = Pairs::new(ins.map(|(dtype, _)| dtype), out.dtype);
+    pairs.is_some_and(|pairs| Col2im::applies(SIZES, &pairs, op, ins, out))
+}
+
+/// The kernel of a convolution of bf16 on a unit of the CPU, if this method applies.
 pub(super) fn of_pairs(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<impl Kernel + use<>> {
     let pairs = Pairs::new(ins.map(|(dtype, _)| dtype), out.dtype)?;
     Col2im::new(SIZES, pairs, op, ins, out)
 }
 
-/// The kernel of a convolution with sums of this type, if this method applies. `is_direct` says whether windows could be read in place
-/// ([`direct`](super::direct)) instead.
+/// The sizes for a convolution. `is_direct` says whether windows could be read in place ([`direct`](super::direct)) instead.
+fn sizes(is_direct: bool) -> Sizes {
+    Sizes { depth: if is_direct { COL2IM_DEPTH_BESIDE_DIRECT } else { SIZES.depth }, ..SIZES }
+}
+
+/// Whether this method computes a convolution with sums of this type, and pays for it.
+pub(super) fn applies_to_numbers<A: Accumulator>(
+    is_direct: bool,
+    op: &Conv,
+    ins: [(DType, &Layout); 2],
+    out: &Aval,
+) -> bool {
+    Col2im::applies(sizes(is_direct), &Numbers::<A>::new(ins.map(|(dtype, _)| dtype)), op, ins, out)
+}
+
+/// The kernel of a convolution with sums of this type, if this method applies.
 pub(super) fn of_numbers<A: Accumulator>(
     is_direct: bool,
     op: &Conv,
     ins: [(DType, &Layout); 2],
     out: &Aval,
 ) -> Option<impl Kernel + use<A>> {
-    let least = if is_direct { DIRECT } else { SIZES.depth };
-    let numbers = Numbers::<A>::new(ins.map(|(dtype, _)| dtype));
-    Col2im::new(Sizes { depth: least, ..SIZES }, numbers, op, ins, out)
+    Col2im::new(sizes(is_direct), Numbers::<A>::new(ins.map(|(dtype, _)| dtype)), op, ins, out)
 }
 
 /// Whether some element of the window reaches no result, or less than two thirds of the products reach one. Of long windows, as in
@@ -135,35 +161,51 @@ fn wastes(rows: &Along, columns: &Along) -> bool {
 }
 
 impl<M: Multiplier> Col2im<M> {
-    /// The kernel, if this method applies.
-    pub(super) fn new(
+    /// Whether this method computes a convolution and pays for it.
+    fn applies(
         sizes: Sizes,
-        multiplier: M,
+        multiplier: &M,
         op: &Conv,
         [(_, lhs), (_, rhs)]: [(DType, &Layout); 2],
         out: &Aval,
-    ) -> Option<Col2im<M>> {
+    ) -> bool {
         let is_empty = [out.size(), lhs.size(), rhs.size()].contains(&0);
         if is_empty || op.batch_group_count > 1 || op.strides.iter().any(|&stride| stride > 1) {
-            return None;
+            return false;
         }
-        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let Some([rows, columns]) = Along::both(op, lhs, rhs, out) else { return false };
         let groups = op.feature_group_count;
         let (features, depth) = (out.shape[op.out_dims.second] / groups, rhs.shape[op.rhs_dims.second]);
         let window = rows.window * columns.window;
         let (products, elements) = (features * window, rows.image * columns.image);
         let images = lhs.shape[op.lhs_dims.first];
         let work = [products, depth, elements, images, groups].into_iter().fold(1, usize::saturating_mul);
-        let is_worth = window > 1
+        window > 1
             && elements >= sizes.least
             && work >= sizes.work
             && features <= sizes.features
             && depth >= features.saturating_mul(sizes.depth)
             && (sizes.depth == 0 || depth >= multiplier.least_depth())
-            && products.saturating_mul(depth).saturating_mul(groups) <= sizes.scratch;
-        if !is_worth || (sizes.depth > 0 && wastes(&rows, &columns)) {
+            && products.saturating_mul(depth).saturating_mul(groups) <= sizes.scratch
+            && (sizes.depth == 0 || !wastes(&rows, &columns))
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(
+        sizes: Sizes,
+        multiplier: M,
+        op: &Conv,
+        ins: [(DType, &Layout); 2],
+        out: &Aval,
+    ) -> Option<Col2im<M>> {
+        if !Col2im::applies(sizes, &multiplier, op, ins, out) {
             return None;
         }
+        let [(_, lhs), (_, rhs)] = ins;
+        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let (groups, images) = (op.feature_group_count, lhs.shape[op.lhs_dims.first]);
+        let (features, depth) = (out.shape[op.out_dims.second] / groups, rhs.shape[op.rhs_dims.second]);
+        let products = features * rows.window * columns.window;
         let axis = |size: usize, stride: isize| Axis { size, stride, along: None };
         let spatial = |i: usize| [rows, columns].map(|along| axis([along.image, along.window][i], along.strides[i]));
         let summed = |layout: &Layout, d: usize| vec![axis(depth, layout.strides[d])];

@@ -10,6 +10,7 @@ use crate::base::scratch;
 use crate::interface::Source;
 use crate::kernels::conv::im2col::{FREE, Im2col};
 use crate::kernels::conv::narrow::GATHERED;
+use crate::kernels::conv::thresholds::COL2IM_SUMMED;
 use crate::kernels::matmul::narrow::{Operand, kinds};
 use crate::kernels::matmul::{Reader, Right as _, even};
 use crate::simd::{CACHE_LINE, Level};
@@ -69,9 +70,6 @@ pub(super) struct Numbers<A: Accumulator> {
     readers: [Reader<A>; 2],
 }
 
-/// Fewest features to sum for which this is worth it.
-const LEAST_DEPTH: usize = 16;
-
 /// Most features of a part, so that its panels stay in the first-level cache.
 const PART: usize = 256;
 
@@ -103,7 +101,7 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
     }
 
     fn least_depth(&self) -> usize {
-        LEAST_DEPTH
+        COL2IM_SUMMED
     }
 
     fn weights(&self, matrices: &Matrices) -> usize {

@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 use super::direct::Along;
 use super::output::StridedSums;
 use super::polyphase::{self, phases};
+use super::thresholds::{PAIRS_BAND, PAIRS_FEATURES, PAIRS_KEPT, PAIRS_REUSE, PAIRS_ROWS, PAIRS_WORK};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{Kind, PANEL, RowRuns, Sums, Unit};
 use crate::base::pieces::{piece, pieces};
@@ -66,18 +67,18 @@ pub(super) struct Sizes {
     reuse: usize,
 }
 
-/// Each size was measured.
+/// The sizes of steps, bands and chunks were measured.
 const SIZES: Sizes = Sizes {
     panels: 1 << 18,
     band: 1 << 16,
-    most_band: 1 << 17,
-    kept: 1 << 19,
+    most_band: PAIRS_BAND,
+    kept: PAIRS_KEPT,
     part: 1 << 11,
     chunk: 1 << 9,
-    work: 1 << 20,
-    rows: 6,
-    features: 24,
-    reuse: 4,
+    work: PAIRS_WORK,
+    rows: PAIRS_ROWS,
+    features: PAIRS_FEATURES,
+    reuse: PAIRS_REUSE,
 };
 
 /// Sizes with which small convolutions have several steps, bands and chunks.
@@ -128,22 +129,25 @@ pub(super) struct PairsKernel {
     is_channels_last: bool,
 }
 
+/// The unit for the elements of a convolution, if they are bf16 and this CPU has one.
+fn unit(ins: [(DType, &Layout); 2], out: &Aval) -> Option<Unit> {
+    let is_of = ins.iter().all(|x| x.0 == DType::Bf16) && matches!(out.dtype, DType::Bf16 | DType::F32);
+    Unit::best(Kind::Bf16).filter(|_| is_of)
+}
+
+/// Whether this method computes a convolution and pays for it.
+pub(super) fn applies(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
+    unit(ins, out).is_some_and(|unit| PairsKernel::applies(SIZES, unit, op, ins, out))
+}
+
 /// The kernel of a convolution of bf16, if this method applies.
 pub(super) fn of(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<PairsKernel> {
-    let is_of = ins.iter().all(|x| x.0 == DType::Bf16) && matches!(out.dtype, DType::Bf16 | DType::F32);
-    let unit = Unit::best(Kind::Bf16).filter(|_| is_of)?;
-    PairsKernel::new(SIZES, unit, op, ins, out)
+    PairsKernel::new(SIZES, unit(ins, out)?, op, ins, out)
 }
 
 impl PairsKernel {
-    /// The kernel, if this method applies.
-    pub(super) fn new(
-        sizes: Sizes,
-        unit: Unit,
-        op: &Conv,
-        [(_, lhs), (_, rhs)]: [(DType, &Layout); 2],
-        out: &Aval,
-    ) -> Option<PairsKernel> {
+    /// Whether this method computes a convolution and pays for it.
+    fn applies(sizes: Sizes, unit: Unit, op: &Conv, [(_, lhs), (_, rhs)]: [(DType, &Layout); 2], out: &Aval) -> bool {
         let rank = op.strides.len();
         // Positions or features are neighbours in the output. With the latter, and more features than positions, copying the bands takes
         // longer than packing the windows.
@@ -156,17 +160,32 @@ impl PairsKernel {
         };
         let is_empty = out.size() == 0 || rhs.size() == 0;
         if !matches!(rank, 1 | 2) || op.batch_group_count > 1 || is_empty || !in_order || !unit.reads_at_offsets() {
+            return false;
+        }
+        let groups = op.feature_group_count;
+        let features = out.shape[op.out_dims.second] / groups;
+        let dilation = op.lhs_dilation.iter().fold(1, |product: usize, &x| product.saturating_mul(x));
+        let work = (rhs.size() / (features * groups)).saturating_mul(out.size()) / dilation;
+        let elements: usize = op.rhs_dims.spatial.iter().map(|&d| rhs.shape[d]).product();
+        features >= sizes.features && work >= sizes.work && elements > 1
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(
+        sizes: Sizes,
+        unit: Unit,
+        op: &Conv,
+        ins: [(DType, &Layout); 2],
+        out: &Aval,
+    ) -> Option<PairsKernel> {
+        if !PairsKernel::applies(sizes, unit, op, ins, out) {
             return None;
         }
+        let [(_, lhs), (_, rhs)] = ins;
+        let (rank, is_channels_last) = (op.strides.len(), op.out_dims.second == op.strides.len() + 1);
         let (images, groups) = (out.shape[op.out_dims.first], op.feature_group_count);
         let features = [rhs.shape[op.rhs_dims.second], out.shape[op.out_dims.second] / groups];
         let problem = Problem { images, groups, features };
-        let dilation = op.lhs_dilation.iter().fold(1, |product: usize, &x| product.saturating_mul(x));
-        let work = (rhs.size() / (features[1] * groups)).saturating_mul(out.size()) / dilation;
-        let elements: usize = op.rhs_dims.spatial.iter().map(|&d| rhs.shape[d]).product();
-        if features[1] < sizes.features || work < sizes.work || elements == 1 {
-            return None;
-        }
         let out_strides = row_major(&out.shape);
         let offsets_of = |shape: &[usize], strides: &[isize]| Rows::from(StridedIter::new(shape, [strides]));
         let (all, found) = phases(op, out, rhs);

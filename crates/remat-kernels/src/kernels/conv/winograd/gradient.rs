@@ -34,6 +34,7 @@ use crate::base::transpose::transpose_tile;
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
 use crate::kernels::conv::row_segments::{RowSegments, copy_segments, part_inside};
+use crate::kernels::conv::thresholds::{GRADIENT_PAIRS, WINOGRAD_FEATURES};
 use crate::kernels::matmul::{Elements, MANY};
 use crate::threads::Threads;
 
@@ -55,8 +56,7 @@ pub(in super::super) struct Sizes {
     sums: usize,
 }
 
-/// Each bound was measured (docs/EXPERIMENTS.md, "Minimal filtering").
-pub(in super::super) const SIZES: Sizes = Sizes { features: 32, pairs: 256, sums: 1 << 20 };
+pub(in super::super) const SIZES: Sizes = Sizes { features: WINOGRAD_FEATURES, pairs: GRADIENT_PAIRS, sums: 1 << 20 };
 
 /// Any gradient.
 #[cfg(test)]
@@ -77,13 +77,24 @@ pub(in super::super) struct Gradient {
 }
 
 impl Gradient {
-    /// The kernel, if this method applies.
-    pub(in super::super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Gradient> {
+    /// Whether this method computes a convolution and pays for it.
+    pub(in super::super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
         let [(_, lhs), (_, rhs)] = ins;
         let is_window = op.strides.len() == 2 && op.out_dims.spatial.iter().all(|&d| out.shape[d] == 3);
         if !is_allowed(op, ins, out) || !is_window || rhs.shape.contains(&0) {
+            return false;
+        }
+        let of_image: usize = op.rhs_dims.spatial.iter().map(|&d| rhs.shape[d].div_ceil(2)).product();
+        [op.out_dims.first, op.out_dims.second].iter().all(|&d| out.shape[d] >= sizes.features)
+            && lhs.shape[op.lhs_dims.second] * of_image >= sizes.pairs
+    }
+
+    /// The kernel, if this method applies.
+    pub(in super::super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Gradient> {
+        if !Gradient::applies(sizes, op, ins, out) {
             return None;
         }
+        let [(_, lhs), (_, rhs)] = ins;
         let tiles = Tiles::new(op, [lhs, rhs], out, [op.lhs_dims.second, op.lhs_dims.first], |along| along.window)?;
         let [rows, columns] = [0, 1].map(|d| op.rhs_dims.spatial[d]);
         let mut this = Gradient {
@@ -94,11 +105,9 @@ impl Gradient {
             part: tiles.count(),
             tiles,
         };
-        let is_worth =
-            this.features.iter().all(|&features| features >= sizes.features) && this.tiles.count() >= sizes.pairs;
         let parts = MANY.div_ceil(this.blocks()).min(sizes.sums / (this.blocks() * this.sums())).max(1);
         this.part = this.tiles.count().div_ceil(parts).next_multiple_of(TILES);
-        is_worth.then_some(this)
+        Some(this)
     }
 
     /// Panels of features of the window.

@@ -37,6 +37,7 @@ mod transform;
 use remat_ir::{Aval, Conv, DType};
 
 use super::im2col::{Axis, Im2col};
+use super::thresholds::{WINOGRAD_FEATURES, WINOGRAD_TILES, WINOGRAD_WINDOWS};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::piece;
 use crate::base::precision::{Precision, matmul_precision};
@@ -76,8 +77,7 @@ pub(super) struct Sizes {
     windows: usize,
 }
 
-/// Each bound was measured (docs/EXPERIMENTS.md, "Minimal filtering").
-pub(super) const SIZES: Sizes = Sizes { features: 32, tiles: 64, windows: 1 << 20 };
+pub(super) const SIZES: Sizes = Sizes { features: WINOGRAD_FEATURES, tiles: WINOGRAD_TILES, windows: WINOGRAD_WINDOWS };
 
 /// Any convolution of the kind.
 #[cfg(test)]
@@ -113,19 +113,32 @@ pub(super) struct Winograd {
 }
 
 impl Winograd {
-    /// The kernel, if this method applies.
-    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Winograd> {
+    /// Whether this method computes a convolution and pays for it.
+    pub(super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
         let [(_, lhs), (_, rhs)] = ins;
         let is_window = op.strides.len() == 2 && op.rhs_dims.spatial.iter().all(|&d| rhs.shape[d] == 3);
         if !is_allowed(op, ins, out) || !is_window {
+            return false;
+        }
+        let features = [rhs.shape[op.rhs_dims.second], out.shape[op.out_dims.second]];
+        let of_image: usize = op.out_dims.spatial.iter().map(|&d| out.shape[d].div_ceil(2)).product();
+        features.iter().all(|&features| features >= sizes.features)
+            && lhs.shape[op.lhs_dims.first] * of_image >= sizes.tiles
+            && NUMBERS * features[0] * features[1] <= sizes.windows
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Winograd> {
+        if !Winograd::applies(sizes, op, ins, out) {
             return None;
         }
+        let [(_, lhs), (_, rhs)] = ins;
         let tiles = Tiles::new(op, [lhs, rhs], out, [op.lhs_dims.first, op.lhs_dims.second], |along| along.positions)?;
         let features = [rhs.shape[op.rhs_dims.second], out.shape[op.out_dims.second]];
         let of_features = |dim: usize, size: usize| Axis { size, stride: rhs.strides[dim], along: None };
         let element = |d: usize| of_features(op.rhs_dims.spatial[d], 3);
         let elements = [of_features(op.rhs_dims.second, features[0]), element(0), element(1)];
-        let this = Winograd {
+        Some(Winograd {
             kernel: f32::micro_kernel(Level::best()),
             weights: Im2col::new(
                 rhs.offset,
@@ -135,11 +148,7 @@ impl Winograd {
             tiles,
             features,
             strides: strides_of_results(op, out),
-        };
-        let is_worth = features.iter().all(|&features| features >= sizes.features)
-            && this.tiles.count() >= sizes.tiles
-            && NUMBERS * features[0] * features[1] <= sizes.windows;
-        is_worth.then_some(this)
+        })
     }
 
     /// Tiles of a block: whole panels of the micro-kernel.

@@ -15,9 +15,10 @@ mod thin;
 
 use std::ops::Range;
 
-use remat_ir::{Aval, DType, DotGeneral};
+use remat_ir::DType;
 
 use super::matrix::run;
+use super::thresholds::{UNIT_PADDED, UNIT_PADDED_OF_FEW_WORDS, UNIT_WORK, UNIT_WORK_SPLIT, UNIT_WORK_WIDENED};
 use super::{Dot, has_byte_dots};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, SplitF16, SplitF32, Strided, Sums, Unit, pack};
@@ -26,7 +27,7 @@ use crate::base::precision::{Precision, matmul_precision};
 use crate::base::product::Accumulator;
 use crate::base::scratch;
 use crate::base::strided::Rows;
-use crate::interface::{Kernel, Layout, Source, Target};
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::Level;
 use crate::threads::Threads;
 #[cfg(test)]
@@ -35,52 +36,30 @@ pub(in crate::kernels) use blocking::{Operand, Output, Sizes, ToPrefetch, UnitBl
 pub(in crate::kernels) use packed::Panels;
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
-use thin::ThinKernel;
+pub(super) use thin::ThinKernel;
 
-/// Fewest multiplications for which packing panels of 32 rows and columns is worth it.
-const WORTH: usize = 1 << 12;
-
-/// The same for bf16 and f16, which would otherwise be widened and multiplied as small matrices ([`small`](super::small)).
-const WIDENED_WORTH: usize = 1 << 15;
-
-/// Multiplications of whole panels of bytes for each one of a product, from which on bytes are rather widened and multiplied as small
-/// matrices.
-const PADDED: usize = 4;
-
-/// The same for a unit whose instructions multiply fewer words than a vector of f32 has numbers, as with AVX2 alone.
-const PADDED_OF_FEW_WORDS: usize = 2;
-
-/// Fewest multiplications for which splitting f32 or f16 is worth it.
-const SPLIT_WORTH: usize = 1 << 18;
-
-/// The kernel of a product of narrow elements, where this CPU has a unit for them that is worth using. It takes bf16 and
-/// f16 with results of their dtype or f32, and bytes with results of at most 32 bits, whose sums modulo 2^32 are those modulo 2^64.
-pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Box<dyn Kernel>> {
-    let (kind, unit) = Unit::of(kinds(ins.map(|(dtype, _)| dtype), out.dtype))?;
-    let dot = Dot::new(op, ins, out);
+/// The unit for a product of such elements, and their kind, where this CPU has one that pays. It takes bf16 and f16 with results of their
+/// dtype or f32, and bytes with results of at most 32 bits, whose sums modulo 2^32 are those modulo 2^64.
+pub(super) fn unit(from: [DType; 2], to: DType, dot: impl FnOnce() -> Dot<f32>) -> Option<(Kind, Unit)> {
+    let (kind, unit) = Unit::of(kinds(from, to))?;
+    let dot = dot();
     let work = dot.rows.saturating_mul(dot.columns).saturating_mul(dot.depth);
     let is_worth = match kind {
         // Fewer rows than a tile has are multiplied faster as f32.
         Kind::SplitF32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::SplitF32 | Kind::SplitF16 => {
-            dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH
+            dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= UNIT_WORK_SPLIT
         }
-        Kind::Bf16 | Kind::F16 if !dot.is_thin() => work >= WIDENED_WORTH,
+        Kind::Bf16 | Kind::F16 if !dot.is_thin() => work >= UNIT_WORK_WIDENED,
         Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && has_byte_dots(&dot) => false,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => {
             let lanes = f32::micro_kernel(Level::best()).lanes;
-            let most = if unit.words() < lanes { PADDED_OF_FEW_WORDS } else { PADDED };
-            work >= WORTH && padded(&dot) < work.saturating_mul(most)
+            let most = if unit.words() < lanes { UNIT_PADDED_OF_FEW_WORDS } else { UNIT_PADDED };
+            work >= UNIT_WORK && padded(&dot) < work.saturating_mul(most)
         }
-        _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
+        _ => dot.rows > 1 && dot.columns > 1 && work >= UNIT_WORK,
     };
-    if !is_worth {
-        return None;
-    }
-    if ThinKernel::is_for(kind, unit, &dot) {
-        return Some(Box::new(ThinKernel::new(kind, unit, dot)));
-    }
-    Some(Box::new(NarrowKernel::new(Sizes::of(kind), unit, kind, dot)))
+    is_worth.then_some((kind, unit))
 }
 
 /// The multiplications of whole panels of bytes that hold the operands of a product.
@@ -105,14 +84,14 @@ fn is_modular(dtype: DType) -> bool {
 }
 
 /// The kernel of products of matrices of narrow elements with several rows and columns.
-struct NarrowKernel {
+pub(super) struct NarrowKernel {
     kind: Kind,
     dot: Dot<f32>,
     blocking: UnitBlocking,
 }
 
 impl NarrowKernel {
-    fn new(sizes: Sizes, unit: Unit, kind: Kind, dot: Dot<f32>) -> NarrowKernel {
+    pub(super) fn new(sizes: Sizes, unit: Unit, kind: Kind, dot: Dot<f32>) -> NarrowKernel {
         let [_, per_group] = kind.per_word_and_group();
         let blocking = UnitBlocking::new(sizes, unit, dot.batch.len(), [dot.rows, dot.columns, dot.depth], per_group);
         NarrowKernel { kind, dot, blocking }

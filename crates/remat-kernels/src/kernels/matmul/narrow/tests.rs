@@ -1,8 +1,9 @@
 //! Tests of products of narrow elements on each unit, against the evaluator.
 
-use remat_ir::{Array, Op, eval_op};
+use remat_ir::{Array, Aval, DotGeneral, Op, eval_op};
 
 use super::*;
+use crate::interface::Layout;
 use crate::test_support::{Stream, assert_close, assert_same, elements, plain, run, threads, wild};
 
 fn op(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {

@@ -14,14 +14,9 @@ use crate::base::narrow::{GROUP, Kind, PANEL, Part, Session, Side, Strided, Sums
 use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
+use crate::kernels::matmul::thresholds::{THIN_UNIT_PACKED, THIN_UNIT_ROWS};
 use crate::kernels::matmul::{Dot, Operands};
 use crate::threads::Threads;
-
-/// Most rows of the thin operand: the columns of a tile.
-const ROWS: usize = 16;
-
-/// Words of thin operands that are packed at a time. A longer operand is packed part by part, with the matrix.
-const PACKED: usize = 1 << 18;
 
 /// Groups of a thin operand that a task packs.
 const GROUPS: usize = 16;
@@ -30,7 +25,7 @@ const GROUPS: usize = 16;
 const TASK: usize = 1 << 17;
 
 /// The kernel of such products. Columns here are those of the result: the rows of the matrix.
-pub(super) struct ThinKernel {
+pub(in crate::kernels::matmul) struct ThinKernel {
     kind: Kind,
     unit: Unit,
     operands: Operands<f32>,
@@ -45,17 +40,18 @@ fn panel(kind: Kind, depth: usize) -> usize {
 
 impl ThinKernel {
     /// Whether this kernel is for such a product.
-    pub(super) fn is_for(kind: Kind, unit: Unit, dot: &Dot<f32>) -> bool {
+    pub(in crate::kernels::matmul) fn is_for(kind: Kind, unit: Unit, dot: &Dot<f32>) -> bool {
         let [rows, columns] = [dot.rows.min(dot.columns), dot.rows.max(dot.columns)];
         let matrix = if dot.rows < dot.columns { &dot.right } else { &dot.left };
         let is_uniform = matrix.free.outer.len() == 1 && matrix.contracted.outer.len() == 1;
         let is_read = is_uniform && matrix.contracted.stride[0] == 1 && matrix.free.stride[0] >= 0;
-        let is_thin = (1..=ROWS).contains(&rows) && columns >= PANEL && dot.depth >= kind.per_word_and_group()[1];
-        is_read && is_thin && panel(kind, dot.depth) <= PACKED && unit.reads_in_place()
+        let is_thin =
+            (1..=THIN_UNIT_ROWS).contains(&rows) && columns >= PANEL && dot.depth >= kind.per_word_and_group()[1];
+        is_read && is_thin && panel(kind, dot.depth) <= THIN_UNIT_PACKED && unit.reads_in_place()
     }
 
     /// The kernel of such a product.
-    pub(super) fn new(kind: Kind, unit: Unit, dot: Dot<f32>) -> ThinKernel {
+    pub(in crate::kernels::matmul) fn new(kind: Kind, unit: Unit, dot: Dot<f32>) -> ThinKernel {
         let out = dot.out;
         ThinKernel { kind, unit, operands: dot.operands(), out }
     }
@@ -66,7 +62,7 @@ impl ThinKernel {
 
     /// Products whose thin operands are packed at a time.
     fn together(&self) -> usize {
-        (PACKED / self.panel()).clamp(1, self.operands.batch.len().max(1))
+        (THIN_UNIT_PACKED / self.panel()).clamp(1, self.operands.batch.len().max(1))
     }
 
     fn run_as<N: Part>(&self, ins: [&[N]; 2], out: &mut Target<'_>, scratch: &mut [u32], threads: &Threads) {

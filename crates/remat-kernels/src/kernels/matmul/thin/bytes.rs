@@ -9,6 +9,7 @@ use remat_ir::DType;
 use super::super::element::Writer;
 use super::super::matrix::Location;
 use super::super::narrow::kinds;
+use super::super::thresholds::{THIN_BYTES_DEPTH, THIN_BYTES_TILES};
 use super::super::{Dot, Operands};
 use super::byte_dots::{ByteDots, ROWS, STEP, VECTORS};
 use crate::base::disjoint::DisjointMut;
@@ -29,8 +30,8 @@ const SUMS: usize = 128;
 const _: () = assert!(SUMS >= TASK_ROWS && SUMS.is_multiple_of(VECTORS * ROWS));
 
 /// The shortest vector, and the fewest rows of a matrix, for which packing the vector first pays.
-const DEPTH: usize = 256;
-const COLUMNS: usize = 2 * ROWS;
+const DEPTH: usize = THIN_BYTES_DEPTH;
+const COLUMNS: usize = THIN_BYTES_TILES * ROWS;
 
 /// Elements of the vector that are converted at a time.
 const PIECE: usize = 1 << 10;

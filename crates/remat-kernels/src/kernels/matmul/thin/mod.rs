@@ -1,9 +1,9 @@
-//! Products of a matrix and a thin operand: a vector, or up to [`ROWS`] rows.
+//! Products of a matrix and a thin operand: a vector, or up to [`THIN_ROWS`] rows.
 //!
 //! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory, row by
 //! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`]) that are added up at the end; along a short axis
 //! they stay in registers ([`short`]). A long contracted axis is cut, and the sums of the parts are added in order. So the order of a sum
-//! depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`] rows. Several rows are
+//! depends on the length of the contracted axis alone, and a row has the same results among one to [`THIN_ROWS`] rows. Several rows are
 //! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
@@ -32,6 +32,7 @@ use short::{Run, To};
 
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
+use super::thresholds::{THIN_DEPTH_IN_LANES, THIN_ROWS};
 use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
@@ -40,11 +41,8 @@ use crate::interface::{Kernel, Source, Target};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
-/// Most rows for which reading the matrix in place pays.
-const ROWS: usize = 16;
-
-/// Shortest contracted axis of products of several rows: some positions for each lane.
-const DEPTH: usize = 4 * LANES;
+/// Shortest contracted axis of products of several rows.
+const DEPTH: usize = THIN_DEPTH_IN_LANES * LANES;
 
 /// Fewest elements of the matrix for a task.
 const TASK: usize = 1 << 16;
@@ -62,7 +60,7 @@ const EVEN: usize = 64;
 /// Most sums of a task, whose lanes stay in the second-level cache.
 const SUMS: usize = 4096;
 
-/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache: of [`ROWS`] rows.
+/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache: of [`THIN_ROWS`] rows.
 const STEP: usize = 512;
 
 /// Columns of the result and positions of the contracted axis of a block that is converted first, because its elements are not converted in
@@ -113,17 +111,18 @@ impl Read {
     }
 }
 
-/// The kernel of products of bytes with a thin operand.
-pub(super) fn bytes_kernel(dot: Dot<f32>) -> Box<dyn Kernel> {
+/// The kernel of products of bytes with a thin operand by the CPU's instructions for them, if it has some for such a product.
+pub(super) fn thin_bytes(dot: Dot<f32>) -> Option<Box<dyn Kernel>> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(dots) = bytes::BytesKernel::dots_for(&dot) {
-        return Box::new(bytes::BytesKernel::new(dots, dot));
+    return Some(Box::new(bytes::BytesKernel::new(bytes::BytesKernel::dots_for(&dot)?, dot)));
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = dot;
+        None
     }
-    let out = dot.out;
-    Box::new(ThinKernel::new(dot.operands(), Writer::<i64>::new(out)))
 }
 
-/// Whether [`bytes_kernel`] multiplies the rows of a thin operand of bytes one by one, which is faster than a unit for so few.
+/// Whether [`thin_bytes`] multiplies the rows of a thin operand of bytes one by one, which is faster than a unit for so few.
 pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
     #[cfg(target_arch = "x86_64")]
     return bytes::BytesKernel::dots_for(dot).is_some();
@@ -137,7 +136,7 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
 /// Positions that are read at a time of this number of rows of the thin operand, in whole groups of lanes. The fewer rows, the longer are the runs
 /// of the matrix, which the CPU prefetches.
 fn step(rows: usize) -> usize {
-    let positions = ROWS * STEP / rows.clamp(1, ROWS);
+    let positions = THIN_ROWS * STEP / rows.clamp(1, THIN_ROWS);
     positions / LANES * LANES
 }
 
@@ -172,7 +171,7 @@ struct Workspace<'a, F> {
 /// Whether a product with these rows, columns and positions has a thin operand.
 pub(super) fn is_thin(rows: usize, columns: usize, depth: usize) -> bool {
     let few = rows.min(columns);
-    few <= 1 || few <= ROWS && depth >= DEPTH
+    few <= 1 || few <= THIN_ROWS && depth >= DEPTH
 }
 
 impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {

@@ -1,0 +1,48 @@
+//! From which sizes on an algorithm of a matrix product pays.
+//!
+//! A bound that says "row" was measured in that row of docs/EXPERIMENTS.md, "Products by few rows, and small products". Where it says
+//! "tried", it was set by trying sizes around it when the algorithm was written, and no figures were kept. Sizes of parts, blocks and tasks,
+//! which decide how an algorithm computes and not whether, are beside their algorithms.
+
+/// Fewest multiplications of bytes for which packing panels of 32 rows and columns pays. Tried.
+pub(super) const UNIT_WORK: usize = 1 << 12;
+
+/// The same for bf16 and f16, which would otherwise be widened and multiplied as small matrices ([`small`](super::small)). Row "Small
+/// products": 1024 x [16,16] of bf16 649 → 188 us.
+pub(super) const UNIT_WORK_WIDENED: usize = 1 << 15;
+
+/// Fewest multiplications for which splitting f32 or f16 into bf16 pays. Tried.
+pub(super) const UNIT_WORK_SPLIT: usize = 1 << 18;
+
+/// Multiplications of whole panels of bytes for each one of a product, from which on bytes are rather widened and multiplied as small
+/// matrices. Row "Small products of bytes": [40,40] 78 → 134 Gop/s widened, [64,64] 430 on the unit.
+pub(super) const UNIT_PADDED: usize = 4;
+
+/// The same for a unit whose instructions multiply fewer words than a vector of f32 has numbers, as with AVX2 alone. Tried.
+pub(super) const UNIT_PADDED_OF_FEW_WORDS: usize = 2;
+
+/// Most rows of a thin operand that is multiplied by a matrix in place, on a unit: the columns of its tile. Row "Rows of bf16 and f16 in
+/// place": 2 rows by [4096,4096] 4,073 → 1,948 us, 16 rows 1,567 → 1,525 us.
+pub(super) const THIN_UNIT_ROWS: usize = 16;
+
+/// Most words of one packed thin operand on a unit: a longer one is packed part by part, with the matrix. Tried.
+pub(super) const THIN_UNIT_PACKED: usize = 1 << 18;
+
+/// Shortest vector, and fewest rows of the matrix, in tiles of rows that are read together, for which packing a vector of bytes pays. Tried.
+/// How many vectors are multiplied one by one belongs to the instructions (`ByteDots::vectors`), row "Few rows of bytes".
+#[cfg(target_arch = "x86_64")]
+pub(super) const THIN_BYTES_DEPTH: usize = 256;
+#[cfg(target_arch = "x86_64")]
+pub(super) const THIN_BYTES_TILES: usize = 2;
+
+/// Most rows for which reading the matrix in place pays: sums of more rows leave the first-level cache. Row "Batches of few rows": 512 x
+/// [8,128] by [128,8] 4335 → 1480 us.
+pub(super) const THIN_ROWS: usize = 16;
+
+/// Positions of the contracted axis for each lane of a sum, from which on several rows are multiplied in place: along shorter axes,
+/// clearing and adding the lanes takes as long as the products. Tried.
+pub(super) const THIN_DEPTH_IN_LANES: usize = 4;
+
+/// Most elements of both operands and the result of a small product together: as f32 they take some 100 KiB of the second-level cache.
+/// Row "Small products": 18 x [96,96] 111 → 152 GFLOP/s.
+pub(super) const SMALL_ELEMENTS: usize = 3 * 96 * 96;
