@@ -49,6 +49,25 @@ fn operations_run_where_an_operand_lives() {
 }
 
 #[test]
+fn a_state_is_updated_where_it_lives() {
+    let Some(device) = xla() else { return };
+    let step = jit(|(sum, x): &(Tensor, Tensor)| -> remat::Result<(Tensor, Tensor)> { Ok((sum + x, x.max(..))) });
+    let mut sum = Tensor::zeros([3], DType::F32).to_device(&device);
+    for _ in 0..2 {
+        let largest = step.update(&mut sum, &Tensor::new([1.0f32, 2.0, 3.0])).unwrap();
+        assert_eq!((name(&largest), largest.item::<f32>().unwrap()), ("xla-cpu:0".into(), 3.0));
+    }
+    assert_eq!((name(&sum), sum.to_vec::<f32>().unwrap()), ("xla-cpu:0".into(), vec![2.0, 4.0, 6.0]));
+    // An error before the run leaves it there. A function for another device does not take it.
+    step.update(&mut sum, &Tensor::new([1.0f32, 2.0])).unwrap_err();
+    let here = jit(|(sum, x): &(Tensor, Tensor)| (sum + x, ())).on(Cpu::default());
+    let called = line!() + 1;
+    let error = here.update(&mut sum, &Tensor::new([1.0f32, 2.0, 3.0])).unwrap_err();
+    assert_eq!(line(&error), Some(called), "{error}");
+    assert_eq!((name(&sum), sum.to_vec::<f32>().unwrap()), ("xla-cpu:0".into(), vec![2.0, 4.0, 6.0]));
+}
+
+#[test]
 fn functions_run_where_an_operand_lives() {
     let Some(device) = xla() else { return };
     let on = tree::map(&Block::init(random::key(0), 16, 2, DType::F32), |leaf| leaf.to_device(&device));
