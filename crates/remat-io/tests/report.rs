@@ -224,7 +224,7 @@ fn browser() -> Option<String> {
     if browser.is_none() {
         // Written past the test harness, which would keep it to itself.
         let message = "NOT TESTED: REMAT_TEST_CHROMIUM does not name a browser, so no report was opened";
-        writeln!(io::stderr(), "{message}").unwrap();
+        io::stderr().write_all(format!("{message}\n").as_bytes()).unwrap();
     }
     browser
 }
