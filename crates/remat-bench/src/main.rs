@@ -9,7 +9,7 @@
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments of all commands
 //! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `device`, `generate`, `stablehlo`, `chart`, `accuracy`,
-//!    `reads`, `plans`, `timeline`
+//!    `reads`, `plans`, `timeline`, `algorithms`
 
 mod arguments;
 mod case;
@@ -26,7 +26,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{accuracy, calls, chart, device, generate, plans, reads, scaling, stablehlo, step, timeline, vision};
+use commands::{
+    accuracy, algorithms, calls, chart, device, generate, plans, reads, scaling, stablehlo, step, timeline, vision,
+};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -57,6 +59,8 @@ enum Command {
     Chart(chart::Args),
     /// Draw the memory of a training step over its time
     Timeline(timeline::Args),
+    /// The share of each algorithm in the time of a step of ResNet-50, the U-Net and a GPT
+    Algorithms(algorithms::Args),
     /// The errors of sums of many terms
     Accuracy(accuracy::Args),
     /// One case, in this process: the other commands start it
@@ -91,6 +95,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Stablehlo(args) => stablehlo::run(args, &mut out),
         Command::Chart(args) => chart::run(args, &mut out),
         Command::Timeline(args) => timeline::run(args, &mut out),
+        Command::Algorithms(args) => algorithms::run(args, &mut out),
         Command::Accuracy(args) => accuracy::run(args, &mut out),
         Command::One { case } => child::run(case, &mut out),
     }?;
