@@ -5,11 +5,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use remat::{DType, Device, Policy, Tensor, Tree, make_jaxpr, random, value_and_grad};
 use remat_cli::arguments::policy;
-use remat_ir::Jaxpr;
+use remat_ir::{Jaxpr, Profile};
 use remat_opt::cost::contractions;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Measured, Runs, measure};
+use crate::measure::{Measured, Runs, measure, profiled};
 use crate::models::gpt::{self, Attention, Gpt, LayersAs};
 use crate::models::resnet::{self, ResNet};
 use crate::models::unet::{self, UNet};
@@ -193,6 +193,31 @@ impl Work {
                 let batch = unet::Batch::random(data, &sizes, dtype);
                 let loss = |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref()));
                 counted(model, batch, loss, runs)
+            }
+        }
+    }
+
+    /// The profile of the step with the median time.
+    ///
+    /// # Errors
+    /// If the model cannot be built with the policy, or the device has no profiles.
+    pub(crate) fn profile(&self, policy: Option<Policy>, dtype: DType, runs: &Runs) -> remat::Result<Profile> {
+        let [weights, data] = random::key(0).split();
+        match *self {
+            Work::Step { sizes, layers_as, attention } => {
+                let (model, tokens) = Gpt::init(&sizes, layers_as, dtype);
+                let choices = gpt::Choices { sizes, attention, policy };
+                profiled(model, tokens, |model: &Gpt, tokens: &_| model.loss(tokens, &choices), runs)
+            }
+            Work::Resnet { sizes } => {
+                let model = ResNet::init(weights, sizes.classes, dtype);
+                let batch = resnet::Batch::random(data, &sizes, dtype);
+                profiled(model, batch, |model: &ResNet, batch: &_| Ok(model.loss(batch, policy.as_ref())), runs)
+            }
+            Work::Unet { sizes } => {
+                let model = UNet::init(weights, &sizes, dtype);
+                let batch = unet::Batch::random(data, &sizes, dtype);
+                profiled(model, batch, |model: &UNet, batch: &_| Ok(model.loss(batch, policy.as_ref())), runs)
             }
         }
     }

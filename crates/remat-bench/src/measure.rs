@@ -8,6 +8,7 @@ use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, valu
 use remat_alloc::give_back_free;
 use remat_cli::resident;
 use remat_cli::times::median;
+use remat_ir::Profile;
 
 use crate::ALLOCATOR;
 
@@ -100,6 +101,28 @@ pub(crate) fn measure<M: Tree, D: Tree>(
         resident_growth: highest.zip(resident_before).map(|(after, before)| after.saturating_sub(before)),
         loss,
     })
+}
+
+/// Compiles the step and runs it once to warm up, then several times: the profile of the run with the median time.
+///
+/// # Errors
+/// The first error of the loss or of the engine; if the device has no profiles.
+pub(crate) fn profiled<M: Tree, D: Tree>(
+    model: M,
+    data: D,
+    loss: impl Fn(&M, &D) -> Result<Tensor>,
+    Runs { device, repeat }: &Runs,
+) -> Result<Profile> {
+    let arguments = (model, data);
+    let operands: Vec<Tensor> = leaves(&arguments).into_iter().map(|(_, leaf)| leaf.to_device(device)).collect();
+    let options = JitOptions { device: Some(device.clone()), ..JitOptions::default() };
+    let step = jit_with(&options, |(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model));
+    let compiled = step.lower(&arguments)?.compile()?;
+    compiled.profile(operands.clone())?;
+    let run = |_| compiled.profile(operands.clone()).map(|(_, profile)| profile);
+    let mut profiles = (0..(*repeat).max(1)).map(run).collect::<Result<Vec<Profile>>>()?;
+    profiles.sort_by_key(|profile| profile.total);
+    Ok(profiles.swap_remove(profiles.len() / 2))
 }
 
 /// The result of `f`, and the seconds that it took.

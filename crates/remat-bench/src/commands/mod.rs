@@ -1,6 +1,7 @@
 //! The commands: their arguments, the cases that they measure, and their output.
 
 pub(crate) mod accuracy;
+pub(crate) mod algorithms;
 pub(crate) mod calls;
 pub(crate) mod chart;
 pub(crate) mod device;
