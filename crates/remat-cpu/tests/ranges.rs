@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use remat_cpu::Cpu;
-use remat_ir::{CompileOptions, Device, Jaxpr, LiveKind, Place};
+use remat_ir::{CompileOptions, Device, Jaxpr, LiveKind, LiveRange, Place};
 
 /// Programs with results in place, results that are arguments, scratch memory, and steps that may run again.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
     "{ lambda ; a:f32[64]. let b:f32[64] = exp a in (b, a) }",
     "{ lambda ; a:f32[64,64] b:f32[64,64]. let
         c:f32[64,64] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b
@@ -25,7 +25,17 @@ const PROGRAMS: [&str; 4] = [
         h:f32[64,64] = mul g b
       in (h,) }",
     "{ lambda ; a:f32[0]. let b:f32[0] = exp a in (b,) }",
+    LOOP,
 ];
+
+/// A loop of which each iteration sorts what it has added up.
+const LOOP: &str = "{ lambda ; a:f32[64,64]. let
+    b:f32[64,64] = scan[jaxpr={ lambda ; c:f32[64,64]. let
+        d:f32[64,64] = cumsum[axis=0 reverse=False] c
+        e:f32[64,64] = sort[dimension=0 is_stable=True num_keys=1] d
+        f:f32[64,64] = cumsum[axis=1 reverse=False] e
+      in (f,) } length=50 num_carry=1 num_consts=0 reverse=False unroll=1] a
+  in (b,) }";
 
 #[test]
 fn bytes_at_each_step_are_those_of_the_timeline() {
@@ -54,4 +64,21 @@ fn bytes_at_each_step_are_those_of_the_timeline() {
         }
     }
     assert!(scratch > 0);
+}
+
+#[test]
+fn values_inside_a_loop_are_there_while_it_runs() {
+    let program: Arc<Jaxpr> = Arc::new(LOOP.parse().unwrap_or_else(|e| panic!("{e}")));
+    let device = Cpu::with_threads(2).unwrap_or_else(|e| panic!("{e}"));
+    let executable = device.compile(&program).unwrap_or_else(|e| panic!("{e}"));
+    let memory = executable.live_ranges(&[]).expect("the engine reports them");
+    let inside = |operation: &str| {
+        let is_inside = |range: &&LiveRange| {
+            range.value.kind == LiveKind::Temporary && range.value.operation == Some(operation) && range.at.len() == 1
+        };
+        memory.ranges.iter().filter(is_inside).map(|range| range.reserved).collect::<Vec<usize>>()
+    };
+    assert_eq!(memory.steps.iter().filter(|step| step.operation == "scan").count(), 1);
+    let all: Vec<usize> = ["cumsum", "sort"].into_iter().flat_map(inside).collect();
+    assert!(!all.is_empty() && all.iter().all(|&bytes| bytes >= 64 * 64 * 4), "{:?}", memory.ranges);
 }

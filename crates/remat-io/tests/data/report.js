@@ -111,6 +111,7 @@
   const policies = [...at("policies").tBodies[0].rows];
   expect(policies.length === 3 && !at("policies").hidden && policies[1].cells[0].textContent.includes("<script>"), "policies by name");
   expect(policies.every((row) => /B$/.test(row.cells[1].textContent) && /%$/.test(row.cells[2].textContent)), "bytes and times of policies");
+  expect(!at("time").hidden, "the curve");
   const curve = () => at("curve").toDataURL();
   const plain = curve();
   const seenCurves = policies.map((row) => { row.focus(); return curve(); });

@@ -70,7 +70,7 @@ impl Initializer {
     /// window, and an input the outputs of as many units.
     ///
     /// # Errors
-    /// If the dtype is not a float, or there are more elements than a `usize` can count: the kernel is a failed tensor.
+    /// If the dtype is not a float, or the product of all sizes but zeros is more than a `usize` can count: the kernel is a failed tensor.
     ///
     /// ```
     /// use remat::{DType, nn::Initializer, random};
@@ -85,17 +85,16 @@ impl Initializer {
         let window = window.as_ref();
         deferred(|| {
             let shape = [&[outputs, inputs], window].concat();
-            if shape.iter().try_fold(1usize, |size, &n| size.checked_mul(n)).is_none() {
+            // Sizes of a kernel without elements are limited too, as those of all tensors.
+            if shape.iter().try_fold(1usize, |size, &n| size.checked_mul(n.max(1))).is_none() {
                 let message = format!("a kernel of {shape:?} has too many elements");
                 return Err(Error::new(ErrorKind::Shape, "nn::Initializer::conv", message));
             }
-            // Of a kernel without elements they may be more than a `usize` can count.
-            let [of_unit, of_input] =
-                [inputs, outputs].map(|units| window.iter().fold(units, |n, &w| n.saturating_mul(w)));
+            let size: usize = window.iter().product();
             expect_float_weights(dtype)?;
-            Ok(match self.variance(of_unit, of_input) {
+            Ok(match self.variance(inputs * size, outputs * size) {
                 Some(variance) => self.scaled(key, &shape, variance, dtype),
-                None => orthogonal(key, outputs, of_unit, dtype).reshape(&shape[..]),
+                None => orthogonal(key, outputs, inputs * size, dtype).reshape(&shape[..]),
             })
         })
     }

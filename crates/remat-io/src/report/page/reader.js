@@ -92,6 +92,7 @@ at("title").textContent = shown(data.title);
 document.title = shown(data.title);
 at("plan").max = String(data.plans.length - 1);
 at("plan-label").hidden = data.plans.length < 2;
+at("time").hidden = data.plans.length + data.policies.length < 2;
 readColours();
 measure();
 showHeader();

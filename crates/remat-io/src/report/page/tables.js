@@ -92,7 +92,7 @@ const sortable = (row, name, isNumber, sorted, sort) => {
   return head;
 };
 const COLUMNS = [
-  ["value", (v) => v.label, false, 18], ["bytes", (v) => v.bytes, true, 7], ["aval", (v) => v.aval, false, 11],
+  ["value", (v) => v.label, false, 17], ["bytes", (v) => v.bytes, true, 8], ["aval", (v) => v.aval, false, 11],
   ["role", (v) => v.kind < 3 ? KINDS[v.kind] : v.kind === 4 ? "scratch" : ROLES[v.role], false, 8], ["born", (v) => v.born, true, 5],
   ["last", (v) => v.end - 1, true, 5], ["line", (v) => v.line, false, 28], ["scope", (v) => v.scope, false, 12],
   ["again at", (v) => v.again.length > 0 ? v.again[0].born : -1, true, 6],

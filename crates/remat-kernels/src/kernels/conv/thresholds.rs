@@ -12,7 +12,8 @@ pub(super) const WINOGRAD_FEATURES: usize = 32;
 pub(super) const WINOGRAD_TILES: usize = 64;
 
 /// Most transformed elements of windows, which are scratch memory, and are read again for each block of tiles. Row "Minimal filtering":
-/// 256 to 512 features (9.4 MiB) 207 → 235 GFLOP/s for 7x7, 512 to 512 (18 MiB) 212 → 153.
+/// images of 8x8 of 256 to 256 features, which are at the bound, 217 → 372 GFLOP/s; of 7x7 of 256 to 512, beyond it, 207 → 235, and of 512
+/// to 512 212 → 153.
 pub(super) const WINOGRAD_WINDOWS: usize = 1 << 20;
 
 /// Fewest pairs of a gradient of weights by minimal filtering: with few, the transformation of the sums takes longer than it saves. Row
@@ -20,7 +21,7 @@ pub(super) const WINOGRAD_WINDOWS: usize = 1 << 20;
 pub(super) const GRADIENT_PAIRS: usize = 256;
 
 /// Most features of the result of products that are added to results: a gathered element is multiplied once for each of them. Row "the
-/// rule": 8 to 64 features 59 → 124 GFLOP/s, 32 to 128 equal, beyond gathering wins by up to 8 times.
+/// rule": 8 to 64 features 147 → 155 GFLOP/s (NHWC 59 → 124), 32 to 128 equal, beyond gathering wins by up to 8 times.
 pub(super) const COL2IM_FEATURES: usize = 16;
 
 /// Fewest input features for each output feature: to add a product takes the time of some multiplications. Row "Few channels: products
@@ -37,8 +38,7 @@ pub(super) const COL2IM_SUMMED: usize = 16;
 pub(super) const COL2IM_WORK: usize = 1 << 20;
 pub(super) const COL2IM_ELEMENTS: usize = 48;
 
-/// Most elements of scratch memory: the packed weights with their padding, and the sums of the rows of results that a step reaches. They
-/// stay in the last-level cache. Tried.
+/// Most elements of scratch memory: the packed weights with their padding, and the sums of the rows of results that a step reaches. Tried.
 pub(super) const COL2IM_SCRATCH: usize = 1 << 20;
 
 /// Fewest tasks: one row of one image would be computed by one thread.
@@ -48,7 +48,7 @@ pub(super) const COL2IM_TASKS: usize = 2;
 /// whole algorithm, row "Windows of bf16 that are read word by word".
 pub(super) const PAIRS_WORK: usize = 1 << 20;
 
-/// Fewest rows of a tile: with fewer, a panel is read from the cache for few multiplications.
+/// Fewest rows of a tile, each of which multiplies the panel that it reads.
 pub(super) const PAIRS_ROWS: usize = 6;
 
 /// Fewest output features, which fill the lanes of vectors.

@@ -22,7 +22,7 @@ pub(super) const UNIT_PADDED: usize = 4;
 pub(super) const UNIT_PADDED_OF_FEW_WORDS: usize = 2;
 
 /// Most rows of a thin operand that is multiplied by a matrix in place, on a unit: the columns of its tile. Row "Rows of bf16 and f16 in
-/// place": 2 rows by [4096,4096] 4,073 → 1,948 us, 16 rows 1,567 → 1,525 us.
+/// place": 2 rows by [4096,4096] 4,073 → 1,948 us.
 pub(super) const THIN_UNIT_ROWS: usize = 16;
 
 /// Most words of one packed thin operand on a unit: a longer one is packed part by part, with the matrix. Tried.
@@ -35,8 +35,8 @@ pub(super) const THIN_BYTES_DEPTH: usize = 256;
 #[cfg(target_arch = "x86_64")]
 pub(super) const THIN_BYTES_TILES: usize = 2;
 
-/// Most rows for which reading the matrix in place pays: sums of more rows leave the first-level cache. Row "Batches of few rows": 512 x
-/// [8,128] by [128,8] 4335 → 1480 us.
+/// Most rows for which reading the matrix in place pays. Row "Batches of few rows": 512 products of [8,128] by a transposed matrix 4335 → 1480
+/// us; where it ends was tried.
 pub(super) const THIN_ROWS: usize = 16;
 
 /// Positions of the contracted axis for each lane of a sum, from which on several rows are multiplied in place: along shorter axes,
