@@ -1,9 +1,6 @@
 //! The first NaN and the index out of range, with their lines, and prints.
 
-use remat::{
-    Checks, DType, JitOptions, Policy, Result, Tensor, checkpoint, debug_print, grad, jit, jit_with, scan,
-    value_and_grad, vmap,
-};
+use remat::{Checks, DType, Policy, Result, Tensor, checkpoint, debug_print, grad, jit, scan, value_and_grad, vmap};
 
 pub(crate) fn main() -> Result<()> {
     println!("== nans");
@@ -17,8 +14,7 @@ pub(crate) fn main() -> Result<()> {
         };
         Ok(scan(body, &Tensor::from(0.0f32), &walk)?.0)
     };
-    let options = JitOptions { checks: Some(Checks::NANS), ..JitOptions::default() };
-    let step = jit_with(&options, |scale: &Tensor| value_and_grad(loss)(scale));
+    let step = jit(|scale: &Tensor| value_and_grad(loss)(scale)).checks(Checks::NANS);
     if let Err(error) = step.call(Tensor::from(1.0f32)) {
         println!("{error}");
     }
@@ -27,8 +23,7 @@ pub(crate) fn main() -> Result<()> {
     println!("== indices");
     // ANCHOR: indices
     let table = Tensor::ones([100, 8], DType::F32);
-    let options = JitOptions { checks: Some(Checks::INDICES), ..JitOptions::default() };
-    let embed = jit_with(&options, |tokens: &Tensor| table.take(tokens, 0).mean(..));
+    let embed = jit(|tokens: &Tensor| table.take(tokens, 0).mean(..)).checks(Checks::INDICES);
     if let Err(error) = embed.call(Tensor::new([[5, 17], [100, 3]])) {
         println!("{error}");
     }
