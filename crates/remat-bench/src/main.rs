@@ -9,11 +9,7 @@
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments of all commands
 //! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `device`, `generate`, `stablehlo`, `chart`, `accuracy`,
-<<<<<<< HEAD
-//!    `reads`, `plans`, `timeline`, `profile`
-=======
-//!    `reads`, `plans`, `timeline`, `algorithms`
->>>>>>> 7343197018b6ddfec30077186da1f2e299fc7a1e
+//!    `reads`, `plans`, `timeline`, `profile`, `algorithms`
 
 mod arguments;
 mod case;
@@ -31,11 +27,8 @@ use anyhow::Result;
 use clap::Parser;
 
 use commands::{
-<<<<<<< HEAD
-    accuracy, calls, chart, device, generate, plans, profile, reads, scaling, stablehlo, step, timeline, vision,
-=======
-    accuracy, algorithms, calls, chart, device, generate, plans, reads, scaling, stablehlo, step, timeline, vision,
->>>>>>> 7343197018b6ddfec30077186da1f2e299fc7a1e
+    accuracy, algorithms, calls, chart, device, generate, plans, profile, reads, scaling, stablehlo, step, timeline,
+    vision,
 };
 use models::{resnet, unet};
 
@@ -67,13 +60,10 @@ enum Command {
     Chart(chart::Args),
     /// Draw the memory of a training step over its time
     Timeline(timeline::Args),
-<<<<<<< HEAD
     /// What taking the time of each step of the engine costs, whether the times add up, and where the time goes
     Profile(profile::Args),
-=======
     /// The share of each algorithm in the time of a step of ResNet-50, the U-Net and a GPT
     Algorithms(algorithms::Args),
->>>>>>> 7343197018b6ddfec30077186da1f2e299fc7a1e
     /// The errors of sums of many terms
     Accuracy(accuracy::Args),
     /// One case, in this process: the other commands start it
@@ -108,11 +98,8 @@ fn run(command: &Command) -> Result<()> {
         Command::Stablehlo(args) => stablehlo::run(args, &mut out),
         Command::Chart(args) => chart::run(args, &mut out),
         Command::Timeline(args) => timeline::run(args, &mut out),
-<<<<<<< HEAD
         Command::Profile(args) => profile::run(args, &mut out),
-=======
         Command::Algorithms(args) => algorithms::run(args, &mut out),
->>>>>>> 7343197018b6ddfec30077186da1f2e299fc7a1e
         Command::Accuracy(args) => accuracy::run(args, &mut out),
         Command::One { case } => child::run(case, &mut out),
     }?;
