@@ -41,9 +41,13 @@ impl DebugPrint {
 
     /// Prints operands of these avals. `element` is the element of an operand at a row-major position.
     pub fn print(&self, ins: &[Aval], element: &dyn Fn(usize, usize) -> Option<Literal>) {
+        let examples: usize = self.batch.iter().product();
+        if examples == 0 {
+            return;
+        }
         // The shape rule has accepted the template.
         let Ok(template) = Template::parse(&self.template) else { return };
-        for example in 0..self.batch.iter().product() {
+        for example in 0..examples {
             write_line(&template.fill(|operand, placeholder| {
                 let Some(aval) = ins.get(operand) else { return String::new() };
                 let axes = self.axes(operand);
