@@ -81,7 +81,7 @@ pub(crate) fn main() -> Result<()> {
     println!("== forward");
     // ANCHOR: forward
     let x = Tensor::from(0.5f32);
-    let error = jvp(&quantize, &x, &x).err().expect("it has a reverse rule alone");
+    let error = jvp(&quantize, &x, &x).expect_err("it has a reverse rule alone");
     println!("{}", error.message());
     // ANCHOR_END: forward
     Ok(())
