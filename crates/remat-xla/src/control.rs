@@ -22,7 +22,7 @@ pub(crate) fn program(w: &mut Writer, jaxpr: &Jaxpr, args: &[Value], is_loop_bod
     for (&var, arg) in jaxpr.ins.iter().zip(args) {
         env[var] = Some(arg.clone());
     }
-    for (at, eqn) in jaxpr.eqns.iter().enumerate().filter(|(_, eqn)| !eqn.outs.is_empty()) {
+    for (at, eqn) in jaxpr.eqns.iter().enumerate().filter(|(_, eqn)| !eqn.outs.is_empty() || eqn.op.has_effect()) {
         if let Op::Call(Call::Scan(op)) = &eqn.op
             && w.hides_communication()
             && !is_loop_body
