@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use remat_ir::{Profile, ProfiledStep};
@@ -16,17 +17,19 @@ use crate::program::{CompiledProgram, Run, StepSource};
 thread_local! {
     /// Whether this thread takes the time of what it runs.
     static IS_PROFILING: Cell<bool> = const { Cell::new(false) };
-    /// The steps of bodies that have run since the last step of the program, each once, in the order of their first run.
-    static INSIDE: RefCell<Vec<BodyStep>> = const { RefCell::new(Vec::new()) };
+    /// The steps of bodies that have run since the last step of the program.
+    static INSIDE: RefCell<Inside> = RefCell::default();
     /// The time of all steps of bodies, those of inner bodies counted once.
     static TIME_INSIDE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// A step of a body.
-struct BodyStep {
-    /// The address of the body's program, which lives as long as the run, and the number of the step in it.
-    key: (usize, usize),
-    step: ProfiledStep,
+/// Steps of bodies.
+#[derive(Default)]
+struct Inside {
+    /// Each step once, in the order of their first run.
+    steps: Vec<ProfiledStep>,
+    /// The place of a step among them, by the address of its body's program, which lives as long as the run, and its number there.
+    places: HashMap<(usize, usize), usize>,
 }
 
 /// Whether runs of bodies on this thread are to be profiled.
@@ -61,7 +64,7 @@ pub(crate) unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profil
         // The scratch memory of a loop is that of its body.
         let scratch = program.steps[number].scratch.len();
         let around = program.timeline[number].saturating_sub(scratch);
-        for BodyStep { step, .. } in INSIDE.take() {
+        for step in INSIDE.take().steps {
             // Where in the loop it ran is not one place: the steps follow each other from the start of the loop on.
             let (live, at) = (around + step.live.min(scratch), inside);
             inside += step.time;
@@ -84,23 +87,29 @@ pub(crate) unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profil
 pub(crate) unsafe fn run_body(program: &CompiledProgram, run: Run<'_>) {
     let mut start = Instant::now();
     let mut before = TIME_INSIDE.get();
+    let mut known = INSIDE.with_borrow(|inside| inside.steps.len());
     let ran = |number: usize| {
         let time = start.elapsed();
         let own = time.saturating_sub(TIME_INSIDE.get() - before);
         INSIDE.with_borrow_mut(|inside| {
-            let key = (std::ptr::from_ref(program).addr(), number);
-            let source = &program.sources[number];
-            match inside.iter_mut().find(|step| step.key == key) {
-                Some(BodyStep { step, .. }) => {
-                    step.runs += 1;
-                    step.time += own;
-                    step.modelled += source.modelled();
-                }
-                None => {
-                    let step = profiled_step(source, Duration::ZERO, own, program.timeline[number]);
-                    inside.push(BodyStep { key, step });
-                }
+            // The memory around an inner loop is that of this body.
+            let scratch = program.steps[number].scratch.len();
+            let around = program.timeline[number].saturating_sub(scratch);
+            for step in &mut inside.steps[known..] {
+                step.live = around + step.live.min(scratch);
             }
+            let source = &program.sources[number];
+            let new = inside.steps.len();
+            let place = *inside.places.entry((std::ptr::from_ref(program).addr(), number)).or_insert(new);
+            if place == new {
+                inside.steps.push(profiled_step(source, Duration::ZERO, own, program.timeline[number]));
+            } else {
+                let step = &mut inside.steps[place];
+                step.runs += 1;
+                step.time += own;
+                step.modelled += source.modelled();
+            }
+            known = inside.steps.len();
         });
         // The time of this step, and of what ran in it.
         before += time;

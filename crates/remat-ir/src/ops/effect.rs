@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Operation, Param, ParamMap, Params};
 use crate::display::Elements;
 use crate::print::{Placeholder, Template, write_line};
-use crate::{Aval, Class, Error, ErrorKind, Jaxpr, Literal, Op, Prim, Result, Shape};
+use crate::{Aval, Call, Class, Error, ErrorKind, Jaxpr, Literal, Op, Prim, Result, Shape};
 
 /// Prints the operands, one line for each example of the batches around it. It has no results, and is not dropped for that reason: what it
 /// reads is computed, in the order of the program among other effects. Source: JAX's `debug.print`.
@@ -101,6 +101,9 @@ impl Operation for DebugPrint {
             let [wanted, got] = [(count, "placeholder"), (ins.len(), "value")].map(|(n, what)| crate::counted(n, what));
             return wrong(format!("the text {:?} has {wanted} and got {got}", self.template));
         }
+        if self.batch.iter().try_fold(1usize, |count, &size| count.checked_mul(size.max(1))).is_none() {
+            return wrong(format!("the batch {:?} has too many examples", self.batch));
+        }
         for (operand, aval) in ins.iter().enumerate() {
             let axes = self.axes(operand);
             let sizes: Option<Shape> = axes.iter().map(|&axis| self.batch.get(axis).copied()).collect();
@@ -144,8 +147,8 @@ impl Prim {
 }
 
 impl Op {
-    /// Whether the operation, or one in its bodies, acts outside of the program: it runs although nothing reads its results, once, and in
-    /// the order of the program.
+    /// Whether the operation, or one in the bodies that it runs, acts outside of the program: it runs although nothing reads its results, once,
+    /// and in the order of the program. Rules of derivatives do not run with their function.
     ///
     /// ```
     /// use remat_ir::{DebugPrint, Op, Unary};
@@ -155,6 +158,9 @@ impl Op {
     pub fn has_effect(&self) -> bool {
         match self {
             Op::Prim(op) => op.has_effect(),
+            Op::Call(Call::CustomJvp(op)) => op.call.has_effect(),
+            Op::Call(Call::CustomVjp(op)) => op.call.has_effect(),
+            Op::Call(Call::CustomLin(_)) => false,
             Op::Call(op) => op.bodies().into_iter().any(|body| body.has_effect()),
         }
     }
@@ -162,10 +168,12 @@ impl Op {
     /// The operation without the effects of its bodies, for a second run. A first-order operation stays as it is.
     pub fn without_effects(&self) -> Op {
         let mut op = self.clone();
-        if self.has_effect() {
-            for body in op.bodies_mut() {
-                *body = Arc::new(body.without_effects());
-            }
+        let silence = |body: &mut Arc<Jaxpr>| *body = Arc::new(body.without_effects());
+        match &mut op {
+            _ if !self.has_effect() => {}
+            Op::Call(Call::CustomJvp(op)) => silence(&mut op.call),
+            Op::Call(Call::CustomVjp(op)) => silence(&mut op.call),
+            op => op.bodies_mut().into_iter().for_each(silence),
         }
         op
     }

@@ -123,11 +123,15 @@ impl fmt::Debug for Layers {
     }
 }
 
-/// The pattern, and which of the matching layers are selected.
+/// The patterns, without the slash of whole paths, and which of the matching layers are selected.
 impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.test {
-            Test::Patterns(patterns) => f.write_str(&patterns.join(", "))?,
+            Test::Patterns(patterns) => {
+                let plain: Vec<&str> =
+                    patterns.iter().map(|pattern| pattern.strip_prefix('/').unwrap_or(pattern)).collect();
+                f.write_str(&plain.join(", "))?;
+            }
             Test::Custom(_) => f.write_str("chosen layers")?,
         }
         if self.every > 1 {
@@ -223,7 +227,7 @@ pub(crate) fn repeated<A: Tree, R: Output>(
     let repeated: Vec<&str> = scopes.iter().filter(|(_, runs)| **runs > 1).map(|(path, _)| &**path).collect();
     let is_inside = |path: &str, of: &str| path.strip_prefix(of).is_some_and(|rest| rest.starts_with('/'));
     let outermost = |path: &&&str| !repeated.iter().any(|of| is_inside(path, of));
-    let patterns: Vec<&str> = repeated.iter().filter(outermost).copied().collect();
+    let patterns: Vec<String> = repeated.iter().filter(outermost).map(|path| format!("/{path}")).collect();
     if patterns.is_empty() { Ok(Err(scopes.into_keys().collect())) } else { Ok(Ok(Layers::any_of(patterns))) }
 }
 

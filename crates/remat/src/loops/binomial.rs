@@ -66,6 +66,8 @@ fn backward(
     (consts, xs, buffers): &Residuals,
     (ct_carry, ct_ys): &Outs,
 ) -> Result<Operands> {
+    // The backward pass computes iterations again, and their effects have happened.
+    let body = &body.silent();
     let (floats, sums, stacked) = (slots::floats(ct_carry)?, slots::zero_floats(consts)?, slots::zero_floats(xs)?);
     let init: Backward = (schedule.cursor(), buffers.clone(), floats, sums, stacked);
     let lengths = schedule.lengths();

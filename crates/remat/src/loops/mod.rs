@@ -171,6 +171,7 @@ pub fn while_loop_checkpointed<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree
 }
 
 /// A traced scan.
+#[derive(Clone)]
 struct Body {
     program: crate::trace::Program,
     carry: Vec<Tensor>,
@@ -181,6 +182,13 @@ struct Body {
 }
 
 impl Body {
+    /// The same without effects.
+    fn silent(&self) -> Body {
+        let mut body = self.clone();
+        body.program.jaxpr = std::sync::Arc::new(body.program.jaxpr.without_effects());
+        body
+    }
+
     /// The last carry and the stacked outputs of a plain scan over these operands.
     fn scan(
         &self,

@@ -24,6 +24,9 @@ pub(super) fn run(
     let holds = |consts: &[Tensor], state: &[Tensor]| {
         Ok(run_program(NAME, &condition.jaxpr, &[consts, state].concat(), loc)?.swap_remove(0))
     };
+    // The backward pass computes iterations again, and their effects have happened.
+    let silent = body.jaxpr.without_effects();
+    let again = |consts: &[Tensor], state: &[Tensor]| run_program(NAME, &silent, &[consts, state].concat(), loc);
     let loop_ = custom_vjp_at(
         NAME.into(),
         Some("while_loop"),
@@ -44,14 +47,12 @@ pub(super) fn run(
             Ok((state, (of_condition.clone(), of_body.clone(), length, slots)))
         },
         |(of_condition, of_body, length, slots): &(Vec<Tensor>, Vec<Tensor>, Tensor, Slots), ct: &Vec<Tensor>| {
-            let next = |state: &[Tensor]| next(of_body, state);
+            let next = |state: &[Tensor]| again(of_body, state);
             let start = (length.clone(), slots.clone(), slots::floats(ct)?, slots::zero_floats(of_body)?);
             let step = |(left, slots, ct, sums): &(Tensor, Slots, Vec<Tensor>, Vec<Tensor>)| {
                 let last = left - 1;
                 let (state, slots) = slots.reach(&last, next)?;
-                let step = |(consts, state): &(Vec<Tensor>, Vec<Tensor>)| {
-                    run_program(NAME, &body.jaxpr, &[&consts[..], state].concat(), loc)
-                };
+                let step = |(consts, state): &(Vec<Tensor>, Vec<Tensor>)| again(consts, state);
                 let (out, pullback) = vjp(step, &(of_body.clone(), state))?;
                 let (of_consts, of_state) = pullback.call(&slots::with_zeros(&out, ct)?)?;
                 let sums = slots::add(sums, &slots::floats(&of_consts)?);

@@ -79,8 +79,8 @@ pub fn optimization_barrier(tensors: &[&Tensor]) -> Vec<Tensor> {
 /// shortened, as NumPy does it. The lines go to the standard output, or to [`captured`](crate::captured).
 ///
 /// It changes no bit and no decision of a policy. A loop prints in each iteration, a branch when it runs, and a [`vmap`](crate::vmap) a line
-/// for each example (both branches of a `cond` whose condition is batched). Derivatives print what the forward pass computes; what a
-/// [`checkpoint`](crate::checkpoint) computes again is not printed again. A value that is printed has to be in memory then, so it is not
+/// for each example (both branches of a `cond` whose condition is batched, and a `while_loop` also for examples that have ended). Derivatives print what the forward pass computes; what a
+/// [`checkpoint`](crate::checkpoint) computes again is not printed again. A tangent is printed in forward mode alone, since the backward pass has none. A value that is printed has to be in memory then, so it is not
 /// fused with its readers; the texts are not part of a plan of memory. Source: JAX's `debug.print` with `ordered=True`.
 ///
 /// The native engine prints. A program for XLA is an error that says so, since a plugin of PJRT offers no way back into this process.

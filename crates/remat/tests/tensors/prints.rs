@@ -1,8 +1,9 @@
 //! `debug_print`: what is printed, how often and in which order, and that nothing else changes.
 
 use remat::{
-    Error, ErrorKind, JitOptions, Policy, Result, Tensor, captured, checkpoint, cond, debug_print, fori_loop, grad,
-    jit, jit_with, scan, value_and_grad, vmap, while_loop,
+    Error, ErrorKind, JitOptions, LoopScheme, Policy, Result, Tensor, captured, checkpoint, cond, custom_vjp,
+    debug_print, fori_loop, grad, jit, jit_with, jvp, scan, scan_checkpointed, value_and_grad, vjp, vmap, while_loop,
+    while_loop_checkpointed,
 };
 
 /// What a function prints, and its result.
@@ -174,6 +175,105 @@ fn a_step_prints_its_forward_pass_once_whatever_is_computed_again() {
             assert_eq!(printed(|| twice.call(numbers())).0, forward, "twice, {policy:?} scanned {is_scanned}");
         }
     }
+}
+
+/// Each form of a program prints the same lines whatever is done with it: nothing is lost, and nothing is printed twice.
+#[test]
+fn transformations_neither_lose_nor_double_lines() {
+    type Function = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+    fn form(f: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Function {
+        Box::new(f)
+    }
+    fn tell(word: &str, x: &Tensor) -> Result<()> {
+        debug_print(&format!("{word} {{:.3}}"), x)
+    }
+    let forms: Vec<(&str, Function)> = vec![
+        ("a line", form(|x| tell("x", x).map(|()| x.sin()))),
+        ("a jit without results", form(|x| jit(|x: &Tensor| tell("jit", x)).call(x.clone()).map(|()| x.sin()))),
+        (
+            "a branch without results",
+            form(|x| cond(&x.gt(0.0), |x: &Tensor| tell("yes", x), |x: &Tensor| tell("no", x), x).map(|()| x.sin())),
+        ),
+        (
+            "a loop with a branch without results",
+            form(|x| {
+                let body = |s: &Tensor| {
+                    cond(&s.gt(3.0), |s: &Tensor| tell("big", s), |_: &Tensor| Ok(()), s)?;
+                    Ok(s * 2.0)
+                };
+                let end = while_loop(|s: &Tensor| tell("before", s).map(|()| s.lt(10.0)), body, x)?;
+                Ok(x * end.stop_gradient())
+            }),
+        ),
+        (
+            "a checkpointed while loop",
+            form(|x| {
+                let body = |s: &Tensor| tell("body", s).map(|()| s * 2.0);
+                while_loop_checkpointed(2, |s: &Tensor| s.lt(20.0), body, x)
+            }),
+        ),
+        (
+            "a binomial scan",
+            form(|x| {
+                let xs = Tensor::new([0.5f32, 1.5, 2.5, 3.5, 4.5]);
+                let body = |c: &Tensor, x: &Tensor| tell("carry", c).map(|()| ((c * x).sin(), ()));
+                Ok(scan_checkpointed(LoopScheme::Binomial { states: 2 }, body, x, &xs)?.0)
+            }),
+        ),
+        (
+            "a function with its own derivative",
+            form(|x| {
+                let f = custom_vjp(
+                    |x: &Tensor| tell("f", x).map(|()| x.sin()),
+                    |x: &Tensor| tell("f", x).map(|()| (x.sin(), x.clone())),
+                    |x: &Tensor, ct: &Tensor| Ok(ct * x.cos()),
+                );
+                f(x)
+            }),
+        ),
+    ];
+    let x = Tensor::from(1.5f32);
+    let lines = |f: &dyn Fn() -> Result<()>| {
+        let (done, text) = captured(f);
+        done.map(|()| text)
+    };
+    for (name, f) in forms {
+        let plain = lines(&|| f(&x).map(drop)).unwrap();
+        assert!(!plain.is_empty(), "{name}");
+        let under = |what: &str, g: &dyn Fn() -> Result<()>| {
+            let text = lines(g).unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
+            assert_eq!(text, plain, "{name}, {what}");
+        };
+        under("jit", &|| jit(|x: &Tensor| f(x)).call(x.clone()).map(drop));
+        under("grad", &|| grad(|x: &Tensor| f(x))(&x).map(drop));
+        under("jit of grad", &|| jit(grad(|x: &Tensor| f(x))).call(x.clone()).map(drop));
+        under("vjp", &|| vjp(|x: &Tensor| f(x), &x)?.1.call(&Tensor::from(1.0f32)).map(drop));
+        under("a region", &|| {
+            let region = checkpoint(Policy::Nothing, |x: &Tensor| f(x));
+            jit(grad(move |x: &Tensor| Ok(region(x)?.sin()))).call(x.clone()).map(drop)
+        });
+        // A branch whose condition is batched runs both ways.
+        if name.contains("branch") {
+            continue;
+        }
+        under("a batch of one", &|| vmap(|x: &Tensor| f(x))(&x.reshape([1])).map(drop));
+    }
+}
+
+#[test]
+fn a_rule_that_does_not_run_does_not_print() {
+    // Nothing reads the result, and forward mode of a function with a reverse rule is an error.
+    let g = custom_vjp(
+        |x: &Tensor| x.sin(),
+        |x: &Tensor| (x.sin(), x.clone()),
+        |x: &Tensor, ct: &Tensor| debug_print("rule {}", x).map(|()| ct * x.cos()),
+    );
+    let x = Tensor::from(1.0f32);
+    let (out, text) = captured(|| jvp(|x: &Tensor| x * g(x).stop_gradient(), &x, &x));
+    assert!((out.unwrap().1.item::<f32>().unwrap() - 1.0f32.sin()).abs() < 1e-6);
+    assert_eq!(text, "");
+    let (out, text) = captured(|| grad(|x: &Tensor| g(x))(&x));
+    assert_eq!((out.unwrap().item::<f32>().unwrap(), text.as_str()), (1.0f32.cos(), "rule 1.0\n"));
 }
 
 #[test]

@@ -156,9 +156,9 @@ fn region_inputs(eqn: &Context<'_>) -> Vec<Input> {
     eqn.ins.iter().map(input).collect()
 }
 
-/// Whether some result does not depend on unknown operands.
+/// Whether some result does not depend on unknown operands, or an effect may not.
 fn has_known_outs(op: &impl Call, eqn: &Context<'_>) -> bool {
-    unknown_outs(op.body(), &eqn.unknown()).contains(&false)
+    unknown_outs(op.body(), &eqn.unknown()).contains(&false) || op.body().has_effect()
 }
 
 fn split_body(

@@ -58,7 +58,11 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     }
     let ins = &eqn.ins[1..];
     let unknown_outs = unknown_of_branches(&op.branches, &eqn.unknown()[1..]);
-    let Some(saving) = eqn.saving_of_bodies(|| unknown_outs.contains(&false)) else { return Ok(None) };
+    let Some(saving) =
+        eqn.saving_of_bodies(|| unknown_outs.contains(&false) || op.branches.iter().any(|body| body.has_effect()))
+    else {
+        return Ok(None);
+    };
     let stage_outs = if saving.recomputes() { StageOuts::All } else { StageOuts::Unknown };
     let request =
         Request { ins, force_unknown: &unknown_outs, stage_outs, saving, is_minimised_outside: false, log: eqn.log };

@@ -173,13 +173,13 @@ pub(super) fn vmap(b: &mut Builder, op: &While, batch: Batch<'_>, ins: &[Batched
                 b.apply(remat_ir::Reduce { kind: remat_ir::ReduceKind::Or, axes: [0].into_iter().collect() }, &going)?;
             b.finish(vec![any])
         };
-        // The body freezes the examples that have ended, so it needs the operands of the condition.
+        // The body freezes the examples that have ended, so it needs the operands of the condition, whose effects have happened.
         let frozen = {
             let mut b = Builder::new();
             let cond_ins = b.inputs(cond_avals.iter().cloned());
             let body_ins = b.inputs(body_avals.iter().cloned());
             let old = b.inputs(carry_avals.iter().cloned());
-            let going = b.inline(&cond.jaxpr, &[cond_ins, old.clone()].concat())?[0];
+            let going = b.inline(&cond.jaxpr.without_effects(), &[cond_ins, old.clone()].concat())?[0];
             let new = b.inline(&body.jaxpr, &[body_ins, old.clone()].concat())?;
             let mut outs = Vec::with_capacity(old.len());
             for (&old, &new) in old.iter().zip(&new) {

@@ -15,7 +15,8 @@ use super::{groups, of, push};
 pub(in crate::transform::control) fn split(op: &Scan, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let mut unknown = eqn.unknown();
     // A loop without known carries is transposed as a whole, so that nothing inside it has to be stacked.
-    let Some(saving) = eqn.saving_of_bodies(|| unknown_of_scan(op, &mut unknown).contains(&false)) else {
+    let has_known = || unknown_of_scan(op, &mut unknown).contains(&false) || op.jaxpr.has_effect();
+    let Some(saving) = eqn.saving_of_bodies(has_known) else {
         return Ok(None);
     };
     let body = Body::split(op, eqn, unknown, saving)?;
