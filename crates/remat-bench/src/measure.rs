@@ -7,7 +7,7 @@ use remat::tree::leaves;
 use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
 use remat_alloc::give_back_free;
 use remat_cli::resident;
-use remat_cli::times::median;
+use remat_cli::times::{median, median_profile};
 use remat_ir::Profile;
 
 use crate::ALLOCATOR;
@@ -120,9 +120,8 @@ pub(crate) fn profiled<M: Tree, D: Tree>(
     let compiled = step.lower(&arguments)?.compile()?;
     compiled.profile(operands.clone())?;
     let run = |_| compiled.profile(operands.clone()).map(|(_, profile)| profile);
-    let mut profiles = (0..(*repeat).max(1)).map(run).collect::<Result<Vec<Profile>>>()?;
-    profiles.sort_by_key(|profile| profile.total);
-    Ok(profiles.swap_remove(profiles.len() / 2))
+    let profiles = (0..(*repeat).max(1)).map(run).collect::<Result<Vec<Profile>>>()?;
+    Ok(median_profile(profiles).unwrap_or_default())
 }
 
 /// The result of `f`, and the seconds that it took.

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use remat_ir::{Atom, Atoms, Jaxpr, Op, Prim, Result, Vars};
+use remat_ir::{Atom, Atoms, Class, Jaxpr, Op, Prim, Result, Vars};
 
 use crate::rewrite::{map_bodies, rewrite};
 
@@ -31,8 +31,9 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
 pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     let mut seen: HashMap<(Op, Atoms), Vars> = HashMap::new();
     rewrite(jaxpr, |b, op, ins, avals, loc| {
-        // Merging would let a computation cross the barrier, or undo an intended copy.
-        let is_opaque = matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_))) || op.has_effect();
+        // Merging would let a computation cross the barrier, undo an intended copy, or lose an effect.
+        let is_opaque =
+            matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_))) || op.class() == Class::Effect;
         if is_opaque || !op.bodies().is_empty() {
             let op = map_bodies(&op, cse)?;
             return Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect());

@@ -49,12 +49,10 @@ enum Model {
 impl Model {
     fn work(self) -> Work {
         match self {
-            Model::Resnet => Work::Resnet { sizes: resnet::Sizes { image: 224, batch: 8, classes: 1000 } },
-            Model::Unet => Work::Unet { sizes: unet::Sizes { image: 128, batch: 4, width: 32, levels: 4 } },
+            Model::Resnet => Work::Resnet { sizes: resnet::Sizes::DEFAULT },
+            Model::Unet => Work::Unet { sizes: unet::Sizes::DEFAULT },
             Model::Step => {
-                let (sequence, batch, vocabulary) = (512, 4, 8192);
-                let sizes = gpt::Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence, batch, vocabulary };
-                Work::Step { sizes, layers_as: LayersAs::Unroll, attention: Attention::Fused }
+                Work::Step { sizes: gpt::Sizes::REFERENCE, layers_as: LayersAs::Unroll, attention: Attention::Fused }
             }
         }
     }

@@ -9,7 +9,7 @@ use remat::report::Profile;
 use remat::{Cpu, DType};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
-use remat_cli::times::median;
+use remat_cli::times::{median, median_profile};
 use remat_ir::{Array, CompileOptions, Device, Executable, Literal, Value};
 
 use crate::case::{Work, label};
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the step cannot be compiled or run.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let sizes = Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
+    let sizes = Sizes::REFERENCE;
     let each = if args.layers_as.is_empty() { LayersAs::value_variants() } else { &args.layers_as[..] };
     let mut rows = Vec::new();
     let mut last = Vec::new();
@@ -92,14 +92,11 @@ fn measured(program: &dyn Executable, operands: &[Value], repeat: usize) -> Resu
         program.execute(operands.to_vec())?;
         plain.push(started.elapsed().as_secs_f64());
         let started = Instant::now();
-        let (_, profile) = program.profile(operands.to_vec())?;
-        let seconds = started.elapsed().as_secs_f64();
-        profiled.push(seconds);
-        profiles.push((seconds, profile));
+        profiles.push(program.profile(operands.to_vec())?.1);
+        profiled.push(started.elapsed().as_secs_f64());
     }
-    profiles.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let middle = profiles.len() / 2;
-    let (seconds, profile) = profiles.into_iter().nth(middle).ok_or_else(|| anyhow!("no step was timed"))?;
+    let profile = median_profile(profiles).ok_or_else(|| anyhow!("no step was timed"))?;
     let inside: f64 = profile.steps.iter().map(|step| step.time.as_secs_f64()).sum();
-    Ok(Measured { plain: median(&mut plain), profiled: median(&mut profiled), accounted: inside / seconds, profile })
+    let (plain, profiled) = (median(&mut plain), median(&mut profiled));
+    Ok(Measured { plain, profiled, accounted: inside / profiled, profile })
 }

@@ -52,8 +52,7 @@ struct Curve {
 /// # Errors
 /// If the step cannot be compiled, or the file cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let sizes = Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
-    let curves = curves(sizes)?;
+    let curves = curves(Sizes::REFERENCE)?;
     let svg = drawn(&curves)?;
     fs::write(&args.svg, &svg).with_context(|| format!("cannot write `{}`", args.svg.display()))?;
     for Curve { name, points, end } in &curves {

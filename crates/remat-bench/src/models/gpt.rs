@@ -25,29 +25,33 @@ const DEVIATION: f64 = 0.02;
 #[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Transformer blocks
-    #[arg(long, default_value_t = 8, value_parser = up_to(10_000))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.layers, value_parser = up_to(10_000))]
     pub(crate) layers: usize,
     /// Model width: features per token
-    #[arg(long, default_value_t = 512, value_parser = up_to(1 << 20))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.width, value_parser = up_to(1 << 20))]
     pub(crate) width: usize,
     /// Attention heads; they divide the width
-    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 20))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.heads, value_parser = up_to(1 << 20))]
     pub(crate) heads: usize,
     /// Hidden features of the MLP
-    #[arg(long, default_value_t = 2048, value_parser = up_to(1 << 20))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.hidden, value_parser = up_to(1 << 20))]
     pub(crate) hidden: usize,
     /// Sequence length in tokens
-    #[arg(long, default_value_t = 512, value_parser = up_to(1 << 24))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.sequence, value_parser = up_to(1 << 24))]
     pub(crate) sequence: usize,
     /// Sequences per step
-    #[arg(long, default_value_t = 4, value_parser = up_to(1 << 24))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.batch, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
     /// Vocabulary size
-    #[arg(long, default_value_t = 8192, value_parser = up_to(1 << 24))]
+    #[arg(long, default_value_t = Sizes::REFERENCE.vocabulary, value_parser = up_to(1 << 24))]
     pub(crate) vocabulary: usize,
 }
 
 impl Sizes {
+    /// The sizes at which frameworks are compared: those of the reference step.
+    pub(crate) const REFERENCE: Sizes =
+        Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
+
     /// Fails unless the heads divide the width.
     ///
     /// # Errors
@@ -223,10 +227,6 @@ mod tests {
     use super::*;
     use remat_opt::cost::contractions;
 
-    /// The sizes at which frameworks are compared.
-    const REFERENCE: Sizes =
-        Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
-
     const SMALL: Sizes = Sizes { layers: 3, width: 8, heads: 2, hidden: 20, sequence: 6, batch: 2, vocabulary: 30 };
 
     fn choices(attention: Attention, policy: Option<Policy>) -> Choices {
@@ -241,7 +241,7 @@ mod tests {
             let program = make_jaxpr(|model: &Gpt| model.loss(&tokens, &plain))(&model).unwrap();
             assert_eq!(3.0 * contractions(&program.jaxpr).flops as f64, SMALL.flops(), "{layers_as:?}");
         }
-        assert_eq!((REFERENCE.flops() / 1e9).round(), 412.0);
+        assert_eq!((Sizes::REFERENCE.flops() / 1e9).round(), 412.0);
     }
 
     #[test]
@@ -260,12 +260,12 @@ mod tests {
 
     /// MiB of temporaries of the reference step, which is compiled for two threads and not run.
     fn temporaries(layers_as: LayersAs, policy: Option<Policy>, dtype: DType) -> f64 {
-        let choices = Choices { sizes: REFERENCE, attention: Attention::Fused, policy };
+        let choices = Choices { sizes: Sizes::REFERENCE, attention: Attention::Fused, policy };
         let options = JitOptions { device: Some(Cpu::with_threads(2).unwrap().into()), ..JitOptions::default() };
         let step = jit_with(&options, |(model, tokens): &(Gpt, Tensor)| {
             value_and_grad(|model: &Gpt| model.loss(tokens, &choices))(model)
         });
-        let memory = step.memory(&Gpt::zeros(&REFERENCE, layers_as, dtype)).unwrap();
+        let memory = step.memory(&Gpt::zeros(&Sizes::REFERENCE, layers_as, dtype)).unwrap();
         memory.temporaries as f64 / (1 << 20) as f64
     }
 

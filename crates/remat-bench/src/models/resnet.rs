@@ -18,14 +18,19 @@ const EXPANSION: usize = 4;
 #[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Height and width of an image
-    #[arg(long, default_value_t = 224, value_parser = up_to(1 << 16))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.image, value_parser = up_to(1 << 16))]
     pub(crate) image: usize,
     /// Images per step
-    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.batch, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
     /// Classes
-    #[arg(long, default_value_t = 1000, value_parser = up_to(1 << 24))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.classes, value_parser = up_to(1 << 24))]
     pub(crate) classes: usize,
+}
+
+impl Sizes {
+    /// The sizes at which frameworks are compared.
+    pub(crate) const DEFAULT: Sizes = Sizes { image: 224, batch: 8, classes: 1000 };
 }
 
 /// A convolution and the norm after it.

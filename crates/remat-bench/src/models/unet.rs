@@ -19,20 +19,23 @@ const CHANNELS: usize = 3;
 #[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Height and width of an image; they are halved from level to level
-    #[arg(long, default_value_t = 128, value_parser = up_to(1 << 16))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.image, value_parser = up_to(1 << 16))]
     pub(crate) image: usize,
     /// Images per step
-    #[arg(long, default_value_t = 4, value_parser = up_to(1 << 24))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.batch, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
     /// Channels of the first level, divisible by 8; each level below has twice as many
-    #[arg(long, default_value_t = 32, value_parser = up_to(1 << 16))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.width, value_parser = up_to(1 << 16))]
     pub(crate) width: usize,
     /// Levels
-    #[arg(long, default_value_t = 4, value_parser = up_to(32))]
+    #[arg(long, default_value_t = Sizes::DEFAULT.levels, value_parser = up_to(32))]
     pub(crate) levels: usize,
 }
 
 impl Sizes {
+    /// The sizes at which frameworks are compared.
+    pub(crate) const DEFAULT: Sizes = Sizes { image: 128, batch: 4, width: 32, levels: 4 };
+
     /// Fails unless an image can be halved from level to level.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! The time and the memory of training steps, without a text.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use remat::report::Profile;
 use remat::{Cpu, DType, JitOptions, jit_with, random, tree};
 use remat_cli::resident;
-use remat_cli::times::median;
+use remat_cli::times::{median, median_profile};
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
@@ -130,6 +130,5 @@ pub(crate) fn profiled(config: &Config, repeat: u32) -> Result<Profile> {
         state = (model, optimizer, scale);
         profiles.extend((number > 0).then_some(profile));
     }
-    profiles.sort_by_key(|profile: &Profile| profile.total);
-    Ok(profiles.swap_remove(profiles.len() / 2))
+    median_profile(profiles).ok_or_else(|| anyhow!("no step was timed"))
 }

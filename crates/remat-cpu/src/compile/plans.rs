@@ -367,21 +367,12 @@ mod tests {
     use remat_kernels::Threads;
 
     use super::super::kernels::Controls;
+    use super::super::tests::READ_LATE;
     use super::*;
 
     #[test]
     fn every_plan_of_a_search_may_be_its_best() {
-        // With less memory, a running sum that is read early and late is computed again.
-        let text = "{ lambda ; a:f32[64,128]. let
-            b:f32[64,128] = cumsum[axis=0 reverse=False] a
-            c:f32[64,128] = cummax[axis=1 reverse=False] b
-            d:f32[64,128] = cummax[axis=0 reverse=True] c
-            e:f32[64,128] = cummax[axis=1 reverse=True] d
-            f:f32[64,128] = mul e c
-            g:f32[64,128] = cummax[axis=0 reverse=False] f
-            h:f32[64,128] = mul g b
-          in (h,) }";
-        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let jaxpr: Jaxpr = READ_LATE.parse().unwrap_or_else(|e| panic!("{e}"));
         let (threads, controls) = (Threads::new(1).expect("one thread"), Controls::default());
         let subject = Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &controls };
         let candidate = subject.chosen(None).expect("it is planned").candidate;

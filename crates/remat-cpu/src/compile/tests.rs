@@ -95,6 +95,17 @@ fn moves_of(text: &str, limit: Option<usize>) -> Vec<(&'static str, String, i64,
     moves.into_iter().map(|m| (m.kind, m.value.operation.unwrap_or("none").to_string(), m.bytes, m.reason)).collect()
 }
 
+/// With less memory, its running sum, which is read early and late, is computed again.
+pub(super) const READ_LATE: &str = "{ lambda ; a:f32[64,128]. let
+    b:f32[64,128] = cumsum[axis=0 reverse=False] a
+    c:f32[64,128] = cummax[axis=1 reverse=False] b
+    d:f32[64,128] = cummax[axis=0 reverse=True] c
+    e:f32[64,128] = cummax[axis=1 reverse=True] d
+    f:f32[64,128] = mul e c
+    g:f32[64,128] = cummax[axis=0 reverse=False] f
+    h:f32[64,128] = mul g b
+  in (h,) }";
+
 #[test]
 fn moves_are_listed_with_what_was_refused() {
     const BYTES: i64 = 64 * 128 * 4;
@@ -105,19 +116,9 @@ fn moves_are_listed_with_what_was_refused() {
     // Where there is no memory, keeping the value is not even proposed.
     let text = program(true, ENDS[0]);
     assert_eq!(moves_of(&text, None), [lowered]);
-    // With less memory, a running sum that is read early and late is computed again.
-    let text = "{ lambda ; a:f32[64,128]. let
-        b:f32[64,128] = cumsum[axis=0 reverse=False] a
-        c:f32[64,128] = cummax[axis=1 reverse=False] b
-        d:f32[64,128] = cummax[axis=0 reverse=True] c
-        e:f32[64,128] = cummax[axis=1 reverse=True] d
-        f:f32[64,128] = mul e c
-        g:f32[64,128] = cummax[axis=0 reverse=False] f
-        h:f32[64,128] = mul g b
-      in (h,) }";
-    let jaxpr: Arc<Jaxpr> = Arc::new(text.parse().unwrap_or_else(|e| panic!("{e}")));
+    let jaxpr: Arc<Jaxpr> = Arc::new(READ_LATE.parse().unwrap_or_else(|e| panic!("{e}")));
     let peak = Cpu::default().compile(&jaxpr).expect("it compiles").memory().donated_peak;
-    let limited = moves_of(text, Some(peak - BYTES as usize));
+    let limited = moves_of(READ_LATE, Some(peak - BYTES as usize));
     let repeated = limited.first().map(|(kind, operation, bytes, _)| (*kind, operation.as_str(), *bytes));
     assert_eq!(repeated, Some(("repeat", "cumsum", -BYTES)), "{limited:?}");
 }

@@ -97,7 +97,8 @@ impl<'a> Splitter<'a> {
             self.staged.push(eqn.clone());
             return Ok(());
         }
-        if eqn.op.has_effect() && eqn.outs.is_empty() {
+        // Without results there is nothing to decide.
+        if eqn.outs.is_empty() {
             self.known.push(eqn.clone());
             return Ok(());
         }
