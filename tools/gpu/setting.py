@@ -19,7 +19,7 @@ POLICIES = ["none", "dots", "dots_with_no_batch_dims", "names(qkv, attn)", "offl
 
 # The card's sizes are those of docs/FITTING.md.
 CARD = dict(
-    product=8192, every=301, properties=None, property_limit=240, search_seconds=60,
+    product=8192, every=301, properties=None, jobs=8, property_limit=240, search_seconds=60,
     step=dict(layers=8, width=512, heads=8, hidden=2048, sequence=512, batch=32, vocabulary=8192), step_dtypes=["f32", "bf16"],
     models={"gpt2": dict(batch=16, context=1024), "llama-1b": dict(batch=8, context=2048)},
     policies=POLICIES, peer_policies=POLICIES, peer_dtypes=["f32", "bf16"], steps=10, compared=dict(batch=1, context=256, steps=3), long_steps=1000, searched=["none", "nothing", "offload_names(qkv, attn)"], searched_models=["gpt2", "llama-1b"], tries=4,
@@ -27,7 +27,7 @@ CARD = dict(
 )
 STAND_IN = dict(
     # The suite itself runs on XLA:CPU among the tests; here a part of it, quickly.
-    product=256, every=2003, properties=["errors_agree", "many_random_numbers_agree", "nan_wins_between_devices"], property_limit=60,
+    product=256, every=2003, properties=["errors_agree", "many_random_numbers_agree", "nan_wins_between_devices"], jobs=2, property_limit=60,
     search_seconds=2,
     step=dict(layers=1, width=16, heads=2, hidden=32, sequence=16, batch=2, vocabulary=64), step_dtypes=["f32"],
     models={"gpt2": dict(batch=2, context=32), "llama-1b": dict(batch=2, context=32)},

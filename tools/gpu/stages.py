@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from functools import partial
 
 from setting import plain
 from steps import CardMemory
@@ -114,8 +115,11 @@ def found(stage, setting):
 
 def conforms(stage, setting):
     """b: every property of the conformance suite, each in its own process, programs on meshes, and random programs."""
+    # Compiling takes most of the time, on one core: several processes share the card.
+    jobs = setting.sizes["jobs"]
     environment = setting.environment | {"REMAT_TEST_DEVICE": setting.device, "REMAT_REQUIRE_PLUGINS": "1",
-                                         "REMAT_CONFORMANCE_EVERY": str(setting.sizes["every"])}
+                                         "REMAT_CONFORMANCE_EVERY": str(setting.sizes["every"]),
+                                         "REMAT_CUDA_MEMORY_FRACTION": f"{0.9 / jobs:.3f}"}
     names = lambda out, _err: [line.removesuffix(": test") for line in out.splitlines() if line.endswith(": test")]
 
     def passed(out, err):
@@ -123,19 +127,24 @@ def conforms(stage, setting):
         return dict(cases=sum(map(int, re.findall(r"^(\d+) cases", out, re.M))), passed=int(ran[1]), failed=int(ran[2]),
                     left_out=re.findall(r"^left out: (.*)", out, re.M), not_tested=re.findall(r"^NOT TESTED on XLA: (.*)", err, re.M))
 
+    def property_of(suite, test):
+        values = stage.step(test, [setting.program(suite), "--exact", test, "--nocapture", "--test-threads", "1"],
+                            setting.sizes["property_limit"], environment=environment, values=passed)
+        for reason in (values or {}).get("not_tested", []):
+            stage.note(f"{test}: NOT TESTED: {reason}")
+
+    def random_programs():
+        seconds = setting.sizes["search_seconds"]
+        stage.step("random programs", [setting.program("remat-conformance"), "--device", setting.device, "--seed", 1, "--seconds", seconds,
+                                       "--comparisons", 10**9], seconds + 120, environment=environment,
+                   values=lambda out, _err: dict(table=out.strip().splitlines()[:8]))
+
+    calls = [random_programs]
     for suite in ("conformance", "sharded"):
         tests = stage.step(f"the tests of {suite}", [setting.program(suite), "--list"], 30, values=names) or []
-        for test in tests:
-            if setting.sizes["properties"] is not None and test not in setting.sizes["properties"]:
-                continue
-            values = stage.step(test, [setting.program(suite), "--exact", test, "--nocapture", "--test-threads", "1"],
-                                setting.sizes["property_limit"], environment=environment, values=passed)
-            for reason in (values or {}).get("not_tested", []):
-                stage.note(f"{test}: NOT TESTED: {reason}")
-    seconds = setting.sizes["search_seconds"]
-    stage.step("random programs", [setting.program("remat-conformance"), "--device", setting.device, "--seed", 1, "--seconds", seconds,
-                                   "--comparisons", 10**9], seconds + 120, environment=setting.environment,
-               values=lambda out, _err: dict(table=out.strip().splitlines()[:8]))
+        chosen = setting.sizes["properties"]
+        calls += [partial(property_of, suite, test) for test in tests if chosen is None or test in chosen]
+    stage.at_once(jobs, calls)
 
 
 def measured(stage, setting):

@@ -9,8 +9,11 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
+import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # What is kept of the output of a step.
@@ -79,7 +82,7 @@ def run(command, limit, environment=None, folder=None, watch=None):
     begun = time.monotonic()
     folder = Path(folder or ".")
     folder.mkdir(parents=True, exist_ok=True)
-    out_path, err_path = folder / f"out.{os.getpid()}", folder / f"err.{os.getpid()}"
+    out_path, err_path = (Path(tempfile.mkstemp(prefix=f"{kind}.", dir=folder)[1]) for kind in ("out", "err"))
     returncode, is_late = None, False
     try:
         with open(out_path, "wb") as out, open(err_path, "wb") as err:
@@ -119,6 +122,7 @@ class Stage:
         self.clock, self.setting = clock, setting
         self.folder = self.path.parent / f"{name}.files"
         self.steps, self.checks, self.notes = {}, [], []
+        self.lock = threading.RLock()
 
     def resume(self):
         """Takes over the steps that went well in an earlier run. Others run again."""
@@ -150,11 +154,18 @@ class Stage:
                     done["values"] = values(out, err)
                 except Exception as error:  # Whatever a program printed, it is no reason to stop.
                     done["ended"] = f"its output was not understood: {type(error).__name__}: {error}"
-            self.steps[name] = done
-            self.write("unfinished")
+            with self.lock:
+                self.steps[name] = done
+                self.write("unfinished")
             if done["ended"] != "ok":
                 print(f"    {done['ended']}", flush=True)
         return done.get("values", {} if done["ended"] == "ok" else None)
+
+    def at_once(self, jobs, calls):
+        """Calls functions that run steps, `jobs` of them at a time. The first that finds no time left ends the stage, once the others are done."""
+        with ThreadPoolExecutor(jobs) as pool:
+            running = [pool.submit(call) for call in calls]
+        return [one.result() for one in running]
 
     def check(self, holds, what, detail=""):
         """Something that has to hold, for the report."""
