@@ -19,7 +19,7 @@ POLICIES = ["none", "dots", "dots_with_no_batch_dims", "names(qkv, attn)", "offl
 
 # The card's sizes are those of docs/FITTING.md.
 CARD = dict(
-    product=8192, every=301, properties=None, jobs=8, property_limit=240, search_seconds=60,
+    product=8192, every=11, properties=None, jobs=8, property_limit=240, search_seconds=60,
     step=dict(layers=8, width=512, heads=8, hidden=2048, sequence=512, batch=32, vocabulary=8192), step_dtypes=["f32", "bf16"],
     models={"gpt2": dict(batch=16, context=1024), "llama-1b": dict(batch=8, context=2048)},
     policies=POLICIES, peer_policies=POLICIES, peer_dtypes=["f32", "bf16"], steps=10, compared=dict(batch=1, context=256, steps=3), long_steps=1000, searched=["none", "nothing", "offload_names(qkv, attn)"], searched_models=["gpt2", "llama-1b"], tries=4,
@@ -99,6 +99,8 @@ class Setting:
         self.card = card()
         self.environment = {"TF_CPP_MIN_LOG_LEVEL": "1"}
         self.found_by = "remat itself"
+        # Of the card's memory, for all processes of a stage together.
+        self.share = float(os.environ.get("REMAT_CUDA_MEMORY_FRACTION", "0.9"))
         self.models = {name: name for name in self.sizes["models"]}
         if self.is_stand_in:
             # Compiling takes most of the time.

@@ -119,12 +119,12 @@ def conforms(stage, setting):
     jobs = setting.sizes["jobs"]
     environment = setting.environment | {"REMAT_TEST_DEVICE": setting.device, "REMAT_REQUIRE_PLUGINS": "1",
                                          "REMAT_CONFORMANCE_EVERY": str(setting.sizes["every"]),
-                                         "REMAT_CUDA_MEMORY_FRACTION": f"{0.9 / jobs:.3f}"}
+                                         "REMAT_CUDA_MEMORY_FRACTION": f"{setting.share / jobs:.3f}"}
     names = lambda out, _err: [line.removesuffix(": test") for line in out.splitlines() if line.endswith(": test")]
 
     def passed(out, err):
         ran = re.search(r"test result: \w+\. (\d+) passed; (\d+) failed", out)
-        return dict(cases=sum(map(int, re.findall(r"^(\d+) cases", out, re.M))), passed=int(ran[1]), failed=int(ran[2]),
+        return dict(cases=sum(map(int, re.findall(r"(\d+) cases$", out, re.M))), passed=int(ran[1]), failed=int(ran[2]),
                     left_out=re.findall(r"^left out: (.*)", out, re.M), not_tested=re.findall(r"^NOT TESTED on XLA: (.*)", err, re.M))
 
     def property_of(suite, test):

@@ -1,9 +1,10 @@
 //! Gathers and scatters.
 
-use remat_ir::{Aval, Gather, IndexMode, Result, Scatter, ScatterKind, Shape};
+use remat_ir::{Aval, DType, Gather, IndexMode, Literal, Result, Scatter, ScatterKind, Shape};
 
 use super::elementwise::{max, min};
 use super::{operands, slice};
+use crate::Platform;
 use crate::value::{Value, comma_separated};
 use crate::writer::{Region, Writer};
 
@@ -51,7 +52,7 @@ impl Starts<'_> {
         let (zero, bounds) = (w.splat_integer(indices, 0), self.bounds(w, indices));
         let (above, below) = (w.compare("GE", indices, &zero), w.compare("LE", indices, &bounds));
         let fits = w.binary("and", &above, &below);
-        Some(w.reduce("and", &fits, remat_ir::Literal::from_bool(true), &[indices.rank() - 1]))
+        Some(w.reduce("and", &fits, Literal::from_bool(true), &[indices.rank() - 1]))
     }
 }
 
@@ -89,10 +90,52 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
         return Ok(x.clone());
     }
     let indices = &slice::index(w, indices, x.shape());
+    let indices = &starts(w, op, x, indices, updates);
+    // Clamping may make different vectors equal.
+    let are_unique = op.unique_indices && op.mode != IndexMode::Clip;
+    let vectors: usize = indices.shape()[..indices.rank() - 1].iter().product();
+    if op.kind == ScatterKind::Set && !are_unique && vectors > 1 && w.options.platform != Platform::Cpu {
+        return last_wins(w, op, [x, indices, updates]);
+    }
     // Many updates may add to one element, which is rounded once, after the last.
     let is_sum = matches!(op.kind, ScatterKind::Add | ScatterKind::Mul);
     let (to, from) = if is_sum { (w.widen(x), w.widen(updates)) } else { (x.clone(), updates.clone()) };
-    let indices = starts(w, op, x, indices, updates);
+    let result = scattered(w, op, op.kind, are_unique, [&to, indices, &from])?;
+    Ok(w.convert(&result, x.dtype()))
+}
+
+/// A scatter that overwrites elements, of which the last update counts, on chips that apply updates in any order: the largest number of an
+/// update to each element is found first, which no order changes.
+fn last_wins(w: &mut Writer, op: &Scatter, [x, indices, updates]: [&Value; 3]) -> Result<Value> {
+    let count = updates.aval.size();
+    let dtype = if i32::try_from(count).is_ok() { DType::I32 } else { DType::I64 };
+    let numbers = w.iota(dtype, 0, &[count]);
+    let numbers = w.reshape(&numbers, updates.shape());
+    let none = w.constant(Literal::from_i128(dtype, -1), x.shape());
+    let last = scattered(w, op, ScatterKind::Max, false, [&none, indices, &numbers])?;
+    let zero = w.splat_integer(&last, 0);
+    let is_written = w.compare("GE", &last, &zero);
+    let vectors: Shape = x.shape().iter().copied().chain([1]).collect();
+    let at = w.binary("maximum", &last, &zero);
+    let at = w.reshape(&at, &vectors);
+    let updates = w.reshape(updates, &[count]);
+    let properties = format!(
+        "dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = {}>, \
+         indices_are_sorted = false, slice_sizes = array<i64: 1>",
+        x.rank()
+    );
+    let written = single(w.generic("gather", &[updates, at], &properties, vec![], std::slice::from_ref(&x.aval))?, op)?;
+    Ok(w.select(&is_written, &written, x))
+}
+
+/// A scatter that combines elements as this kind does, with the dimensions of the operation.
+fn scattered(
+    w: &mut Writer,
+    op: &Scatter,
+    kind: ScatterKind,
+    are_unique: bool,
+    [to, indices, from]: [&Value; 3],
+) -> Result<Value> {
     let numbers = dims(&[
         ("update_window_dims", &op.update_window_dims),
         ("inserted_window_dims", &op.inserted_window_dims),
@@ -100,8 +143,6 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
         ("scatter_indices_batching_dims", &op.scatter_indices_batching_dims),
         ("scatter_dims_to_operand_dims", &op.scatter_dims_to_operand_dims),
     ]);
-    // Clamping may make different vectors equal.
-    let are_unique = op.unique_indices && op.mode != IndexMode::Clip;
     let properties = format!(
         "indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<{numbers}index_vector_dim = {}>, \
          unique_indices = {are_unique}",
@@ -110,7 +151,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
     let scalar = to.aval.with_shape([]);
     let combine = Region::new([scalar.clone(), scalar], |w, args| {
         let [old, new] = operands(op, args)?;
-        Ok(vec![match op.kind {
+        Ok(vec![match kind {
             ScatterKind::Set => new.clone(),
             ScatterKind::Add => w.binary("add", old, new),
             ScatterKind::Mul => w.binary("multiply", old, new),
@@ -118,9 +159,8 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
             ScatterKind::Max => max(w, old, new),
         }])
     });
-    let out = to.aval.clone();
-    let result = single(w.generic("scatter", &[to, indices, from], &properties, vec![combine], &[out])?, op)?;
-    Ok(w.convert(&result, x.dtype()))
+    let ins = [to, indices, from].map(Value::clone);
+    single(w.generic("scatter", &ins, &properties, vec![combine], std::slice::from_ref(&to.aval))?, op)
 }
 
 /// Index vectors of a scatter. One whose slice does not fit is moved past the end, where XLA drops the whole update. For a slice that fits

@@ -7,7 +7,7 @@ use super::float::{noise, unit};
 use super::integer::{randint, raw};
 use super::ops::{expect_float, integer, parameter, shape, size};
 use crate::argument::{Axes, Dims, Int, Operand};
-use crate::trace::{bind, bind1, deferred};
+use crate::trace::{bind, bind1, composed, deferred};
 use crate::{DType, Tensor};
 
 /// Bools that are true with probability `p`: JAX's `bernoulli`, with `p` in `dtype`.
@@ -24,7 +24,7 @@ use crate::{DType, Tensor};
 #[track_caller]
 pub fn bernoulli(key: Key, shape: impl Dims, dtype: DType, p: impl Operand) -> Tensor {
     const NAME: &str = "random::bernoulli";
-    deferred(|| {
+    composed(NAME, || {
         let shape = self::shape(NAME, shape)?;
         Ok(unit(&key, NAME, &shape, dtype)?.lt(parameter(NAME, p.argument(), dtype, &shape)?))
     })

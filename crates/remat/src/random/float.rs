@@ -9,7 +9,7 @@ use super::integer::raw;
 use super::ops::{expect_float, integer, parameter, shape, unsigned};
 use crate::argument::{Dims, Operand};
 use crate::tensor::Argument;
-use crate::trace::deferred;
+use crate::trace::composed;
 use crate::{DType, Tensor};
 
 /// Uniform floats in `range`, including its start and excluding its end: JAX's `uniform`.
@@ -26,7 +26,7 @@ use crate::{DType, Tensor};
 #[track_caller]
 pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
     const NAME: &str = "random::uniform";
-    deferred(|| {
+    composed(NAME, || {
         let shape = self::shape(NAME, shape)?;
         let u = unit(&key, NAME, &shape, dtype)?;
         match (range.start.argument(), range.end.argument()) {
@@ -60,7 +60,7 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
 #[track_caller]
 pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::normal";
-    deferred(|| {
+    composed(NAME, || {
         let u = unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?;
         // The open interval from -1: its start is the float after -1, and 1 minus that rounds to 2 in every dtype.
         let (_, mantissa) = dtype.float_format().unwrap_or_default();
@@ -82,7 +82,7 @@ pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
 #[track_caller]
 pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
     const NAME: &str = "random::truncated_normal";
-    deferred(|| {
+    composed(NAME, || {
         let shape = self::shape(NAME, shape)?;
         let u = unit(&key, NAME, &shape, dtype)?;
         let lower = parameter(NAME, range.start.argument(), dtype, &shape)?;
@@ -109,7 +109,7 @@ pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, ra
 pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::exponential";
     // The logarithm of 1 - u, which is never zero.
-    deferred(|| Ok(-(-unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?).log1p()))
+    composed(NAME, || Ok(-(-unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?).log1p()))
 }
 
 /// Numbers of the standard Gumbel distribution, `-log(-log(u))`: JAX's `gumbel` in its default mode.
@@ -126,7 +126,7 @@ pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
 #[track_caller]
 pub fn gumbel(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::gumbel";
-    deferred(|| noise(&key, NAME, &self::shape(NAME, shape)?, dtype))
+    composed(NAME, || noise(&key, NAME, &self::shape(NAME, shape)?, dtype))
 }
 
 /// Uniform numbers in `[0, 1)`: random mantissa bits with the exponent of 1, minus 1.

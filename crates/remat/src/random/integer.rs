@@ -8,7 +8,7 @@ use super::Key;
 use super::ops::{integer, shape, stretch, unsigned};
 use crate::argument::{Dims, Operand, Scalar};
 use crate::tensor::Argument;
-use crate::trace::deferred;
+use crate::trace::composed;
 use crate::{DType, Tensor};
 
 /// Uniform random bits as unsigned integers: JAX's `bits`.
@@ -24,7 +24,7 @@ use crate::{DType, Tensor};
 #[track_caller]
 pub fn bits(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::bits";
-    deferred(|| {
+    composed(NAME, || {
         if !dtype.is_integer() || dtype.is_signed() {
             let message = format!("bits are unsigned integers, not {dtype}; take DType::{:?}", unsigned(dtype));
             return Err(Error::new(ErrorKind::DType, NAME, message));
@@ -62,7 +62,7 @@ pub(super) fn raw(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> 
 /// ```
 #[track_caller]
 pub fn randint<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
-    deferred(|| {
+    composed(NAME, || {
         if !dtype.is_integer() {
             let message = format!("draws integers, not {dtype}; `uniform` draws floats");
             return Err(Error::new(ErrorKind::DType, NAME, message));

@@ -1,6 +1,6 @@
 //! Applying an operation to tensors: staged while a trace is open, computed at once otherwise.
 
-use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Result, Value};
+use remat_ir::{Call, Error, ErrorKind, Jaxpr, Jit, Loc, Op, Result, Value};
 
 use super::tensor::{Repr, no_elements};
 use super::tracer::{Tracer, escaped};
@@ -78,6 +78,22 @@ pub fn apply(op: impl Into<Op>, operands: &[&Tensor]) -> Result<Vec<Tensor>> {
 #[track_caller]
 pub fn deferred(f: impl FnOnce() -> Result<Tensor>) -> Tensor {
     super::scope::pinned(|| f().unwrap_or_else(|error| fail(error.at(super::current_loc()))))
+}
+
+/// As [`deferred`], but where no trace is open the operations are computed as one program, which keeps none of the arrays between them
+/// once it is read, and is compiled once for each set of avals. For functions of several operations on arrays as large as a model's weights.
+#[track_caller]
+pub(crate) fn composed(operation: &'static str, f: impl FnOnce() -> Result<Tensor>) -> Tensor {
+    deferred(|| {
+        if Tracer::is_open() {
+            return f();
+        }
+        let loc = super::current_loc();
+        let (program, _) = super::trace_tree(&(), loc, |()| f())?;
+        let op = Call::Jit(Jit { name: operation.into(), jaxpr: program.jaxpr });
+        let captured: Vec<&Tensor> = program.captured.iter().collect();
+        Ok(bind1(Op::Call(op), &captured))
+    })
 }
 
 /// As [`deferred`], for `n` tensors.

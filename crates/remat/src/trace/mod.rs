@@ -32,7 +32,7 @@ pub(crate) use avals::{avals, expect_avals, zeros};
 pub(crate) use axes::{Binding, bindings, bound_size, free_axes, with_axes};
 pub use bind::{apply, deferred};
 pub(crate) use bind::{
-    bind, bind_at, bind1, concrete, deferred_all, deferred_array, fail, into_values, operands, run, tensors,
+    bind, bind_at, bind1, composed, concrete, deferred_all, deferred_array, fail, into_values, operands, run, tensors,
 };
 pub use device::Device;
 pub(crate) use device::{default_device, two_devices};
