@@ -9,7 +9,7 @@ use crate::arrays::{build, convert, literals, vector};
 use crate::cases::Cases;
 use crate::closeness::Closeness;
 use crate::conform::Check;
-use crate::samples::{name, program};
+use crate::samples::{name, program, unique_indices};
 
 /// Formulas of derivatives round several times.
 const CLOSENESS: Closeness = Closeness::Sums(64);
@@ -35,13 +35,13 @@ pub(crate) fn transposed_derivatives_agree(cases: &mut Cases<'_>) {
 }
 
 pub(crate) fn batches_agree(cases: &mut Cases<'_>) {
-    for_each_sample(cases, &[None, Some(DType::F32)], &|_, jaxpr, inputs| {
+    for_each_sample(cases, &[None, Some(DType::F32)], &|sample, jaxpr, inputs| {
         let mut checks = Vec::new();
         let count = inputs.len();
         let each = (0..count).map(|k| (0..count).map(|i| i == k).collect::<Vec<bool>>());
         for mask in each.chain([vec![true; count]]) {
             for size in [0, 3] {
-                let (batch, args) = batched(jaxpr, inputs, size, &mask)?;
+                let (batch, args) = batched(jaxpr, inputs, size, &mask, unique_indices(sample))?;
                 checks.push(Check::new(batch, args, CLOSENESS));
             }
         }
@@ -50,12 +50,12 @@ pub(crate) fn batches_agree(cases: &mut Cases<'_>) {
 }
 
 pub(crate) fn batches_of_batches_agree(cases: &mut Cases<'_>) {
-    for_each_sample(cases, &[None], &|_, jaxpr, inputs| {
+    for_each_sample(cases, &[None], &|sample, jaxpr, inputs| {
         let mut program = jaxpr.clone();
         let mut args = inputs.to_vec();
         for size in [2, 1, 1, 2, 1, 3] {
             let all = vec![true; args.len()];
-            (program, args) = batched(&program, &args, size, &all)?;
+            (program, args) = batched(&program, &args, size, &all, unique_indices(sample))?;
         }
         Ok(vec![Check::new(program, args, CLOSENESS)])
     });
@@ -72,19 +72,30 @@ fn derivative(sample: &Sample, jaxpr: &Jaxpr, inputs: &[Array]) -> Result<(Jaxpr
     Ok((derivative.jaxpr, args, jaxpr.outs.len()))
 }
 
-/// A batch of this size. In the chosen operands each example is the operand or a permutation of it.
-fn batched(jaxpr: &Jaxpr, inputs: &[Array], size: usize, mask: &[bool]) -> Result<(Jaxpr, Vec<Array>), String> {
+/// A batch of this size. In the chosen operands each example is the operand or a permutation of it; in the `kept` one it is the operand.
+fn batched(
+    jaxpr: &Jaxpr,
+    inputs: &[Array],
+    size: usize,
+    mask: &[bool],
+    kept: Option<usize>,
+) -> Result<(Jaxpr, Vec<Array>), String> {
     let Vmapped { jaxpr, .. } = transform::vmap(jaxpr, size, mask, &vec![true; jaxpr.outs.len()]).map_err(text)?;
-    let args = inputs.iter().zip(mask).map(|(x, &is_batched)| if is_batched { batch(x, size) } else { x.clone() });
+    let args = inputs.iter().zip(mask).enumerate().map(|(i, (x, &is_batched))| match is_batched {
+        true => batch(x, size, kept != Some(i)),
+        false => x.clone(),
+    });
     Ok((jaxpr, args.collect()))
 }
 
-/// `size` arrays with the same elements, each in another order.
-fn batch(x: &Array, size: usize) -> Array {
+/// `size` arrays with the same elements, each in another order if they are `rotated`.
+fn batch(x: &Array, size: usize, rotated: bool) -> Array {
     let elements = literals(x);
     let example = |i: usize| {
         let mut example = elements.clone();
-        example.rotate_left(i % elements.len().max(1));
+        if rotated {
+            example.rotate_left(i % elements.len().max(1));
+        }
         example
     };
     let shape = [&[size], x.shape()].concat();

@@ -1,6 +1,6 @@
 //! Every operation's samples, in every dtype that the operation takes, also with numbers that are easy to get wrong.
 
-use remat_ir::{Array, Builder, DType, Jaxpr};
+use remat_ir::{Array, Builder, DType, Jaxpr, Prim};
 use remat_testkit::{Sample, all_samples};
 
 use crate::arrays::{convert, with_special_numbers};
@@ -9,22 +9,29 @@ use crate::closeness::Closeness;
 use crate::conform::Check;
 
 pub(crate) fn samples_agree_in_every_dtype(cases: &mut Cases<'_>) {
-    for_each_dtype(cases, |inputs, _| inputs);
+    for_each_dtype(cases, |_, inputs, _| inputs);
 }
 
 pub(crate) fn samples_of_special_numbers_agree_in_every_dtype(cases: &mut Cases<'_>) {
     let subnormal = !cases.engine.flushes_subnormals;
-    for_each_dtype(cases, |inputs, closeness| {
+    for_each_dtype(cases, |sample, inputs, closeness| {
         // Sums of huge numbers depend on the order, and CPU units for products of bf16 replace subnormal numbers by zeros.
         let are_summed = matches!(closeness, Closeness::Sums(_) | Closeness::Sparse(_));
-        let change =
-            |x: &Array| with_special_numbers(x, !are_summed, subnormal && !(are_summed && x.dtype() == DType::Bf16));
-        inputs.iter().map(change).collect()
+        let change = |(i, x): (usize, &Array)| match unique_indices(sample) {
+            Some(indices) if i == indices => x.clone(),
+            _ => with_special_numbers(x, !are_summed, subnormal && !(are_summed && x.dtype() == DType::Bf16)),
+        };
+        inputs.iter().enumerate().map(change).collect()
     });
 }
 
+/// The operand of a sample whose index vectors have to stay different from each other, as its operation says that they are.
+pub(crate) fn unique_indices(sample: &Sample) -> Option<usize> {
+    matches!(sample.op.prim(), Some(Prim::Scatter(op)) if op.unique_indices).then_some(1)
+}
+
 /// Every sample in each dtype: all operands of one dtype are converted to another. `change` modifies the converted operands.
-fn for_each_dtype(cases: &mut Cases<'_>, change: impl Fn(Vec<Array>, Closeness) -> Vec<Array>) {
+fn for_each_dtype(cases: &mut Cases<'_>, change: impl Fn(&Sample, Vec<Array>, Closeness) -> Vec<Array>) {
     for sample in all_samples() {
         let mut dtypes: Vec<DType> = sample.inputs.iter().map(Array::dtype).collect();
         dtypes.sort();
@@ -37,8 +44,9 @@ fn for_each_dtype(cases: &mut Cases<'_>, change: impl Fn(Vec<Array>, Closeness) 
             let inputs: Vec<Array> = sample.inputs.iter().map(in_dtype).collect();
             let Some(jaxpr) = program(&sample, &inputs) else { continue };
             let closeness = cases.engine.closeness(&sample.op);
-            cases
-                .programs(name(&sample, &inputs), || Ok(vec![Check::new(jaxpr, change(inputs, closeness), closeness)]));
+            cases.programs(name(&sample, &inputs), || {
+                Ok(vec![Check::new(jaxpr, change(&sample, inputs, closeness), closeness)])
+            });
         }
     }
 }

@@ -72,7 +72,13 @@ fn on_chips(engine: Engine) -> Engine {
         "batches_of_batches_agree",
     ];
     let reason = "arguments and results in host memory are refused, which a test of its own shows";
-    of_samples.into_iter().fold(engine, |engine, property| engine.leaving_out(property, "device_put *", reason))
+    let engine =
+        of_samples.into_iter().fold(engine, |engine, property| engine.leaving_out(property, "device_put *", reason));
+    let reason = "over a window GPUs add one number after the other";
+    engine
+        .leaving_out("sums_of_equal_numbers_are_accurate", "mean of a window *", reason)
+        // CUDA's division of f32 is within 2 roundings.
+        .within("div", 2)
 }
 
 macro_rules! properties {

@@ -53,7 +53,12 @@ pub(super) fn unary(w: &mut Writer, op: Unary, x: &Value) -> Value {
         Unary::Erfcx => erfcx(w, x),
         Unary::ErfInv => wide(w, "chlo.erf_inv", x),
         Unary::Lgamma => wide(w, "chlo.lgamma", x),
-        Unary::Digamma => wide(w, "chlo.digamma", x),
+        // At zero, which is a pole, XLA has minus infinity on GPUs, and NaN at the other poles.
+        Unary::Digamma => w.widened(x, |w, x| {
+            let (zero, nan) = (w.splat(x, 0.0), w.splat(x, f64::NAN));
+            let (is_zero, value) = (w.compare("EQ", x, &zero), chlo(w, "chlo.digamma", x));
+            w.select(&is_zero, &nan, &value)
+        }),
     }
 }
 
