@@ -19,8 +19,29 @@ thread_local! {
     static IS_PROFILING: Cell<bool> = const { Cell::new(false) };
     /// The steps of bodies that have run since the last step of the program.
     static INSIDE: RefCell<Inside> = RefCell::default();
-    /// The time of all steps of bodies, those of inner bodies counted once.
-    static TIME_INSIDE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// The time of all steps of bodies, those of inner bodies counted once, and that by the cost model.
+    static TIME_INSIDE: Cell<Times> = const { Cell::new(Times::ZERO) };
+}
+
+/// How long something took, and how long it takes by the cost model.
+#[derive(Clone, Copy)]
+struct Times {
+    measured: Duration,
+    modelled: Duration,
+}
+
+impl Times {
+    const ZERO: Times = Times { measured: Duration::ZERO, modelled: Duration::ZERO };
+
+    fn plus(self, other: Times) -> Times {
+        Times { measured: self.measured + other.measured, modelled: self.modelled + other.modelled }
+    }
+
+    /// What is left without a part.
+    fn without(self, part: Times) -> Times {
+        let Times { measured, modelled } = part;
+        Times { measured: self.measured.saturating_sub(measured), modelled: self.modelled.saturating_sub(modelled) }
+    }
 }
 
 /// Steps of bodies.
@@ -49,7 +70,7 @@ pub(crate) unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profil
         fn drop(&mut self) {
             IS_PROFILING.set(false);
             INSIDE.take();
-            TIME_INSIDE.set(Duration::ZERO);
+            TIME_INSIDE.set(Times::ZERO);
         }
     }
 
@@ -70,8 +91,10 @@ pub(crate) unsafe fn profiled(program: &CompiledProgram, run: Run<'_>) -> Profil
             inside += step.time;
             steps.push(ProfiledStep { start: at, live, ..step });
         }
-        let own = (end - start).saturating_sub(TIME_INSIDE.replace(Duration::ZERO));
-        steps.push(profiled_step(&program.sources[number], inside, own, program.timeline[number]));
+        let source = &program.sources[number];
+        let all = Times { measured: end - start, modelled: source.modelled() };
+        let own = all.without(TIME_INSIDE.replace(Times::ZERO));
+        steps.push(profiled_step(source, inside, own, program.timeline[number]));
         start = begun.elapsed();
     };
     // SAFETY: promised by the caller.
@@ -89,8 +112,9 @@ pub(crate) unsafe fn run_body(program: &CompiledProgram, run: Run<'_>) {
     let mut before = TIME_INSIDE.get();
     let mut known = INSIDE.with_borrow(|inside| inside.steps.len());
     let ran = |number: usize| {
-        let time = start.elapsed();
-        let own = time.saturating_sub(TIME_INSIDE.get() - before);
+        let source = &program.sources[number];
+        let all = Times { measured: start.elapsed(), modelled: source.modelled() };
+        let own = all.without(TIME_INSIDE.get().without(before));
         INSIDE.with_borrow_mut(|inside| {
             // The memory around an inner loop is that of this body.
             let scratch = program.steps[number].scratch.len();
@@ -98,7 +122,6 @@ pub(crate) unsafe fn run_body(program: &CompiledProgram, run: Run<'_>) {
             for step in &mut inside.steps[known..] {
                 step.live = around + step.live.min(scratch);
             }
-            let source = &program.sources[number];
             let new = inside.steps.len();
             let place = *inside.places.entry((std::ptr::from_ref(program).addr(), number)).or_insert(new);
             if place == new {
@@ -106,13 +129,13 @@ pub(crate) unsafe fn run_body(program: &CompiledProgram, run: Run<'_>) {
             } else {
                 let step = &mut inside.steps[place];
                 step.runs += 1;
-                step.time += own;
-                step.modelled += source.modelled();
+                step.time += own.measured;
+                step.modelled += own.modelled;
             }
             known = inside.steps.len();
         });
         // The time of this step, and of what ran in it.
-        before += time;
+        before = before.plus(all);
         TIME_INSIDE.set(before);
         start = Instant::now();
     };
@@ -120,7 +143,7 @@ pub(crate) unsafe fn run_body(program: &CompiledProgram, run: Run<'_>) {
     unsafe { program.run_watched(run, ran) }
 }
 
-fn profiled_step(source: &StepSource, start: Duration, time: Duration, live: usize) -> ProfiledStep {
+fn profiled_step(source: &StepSource, start: Duration, own: Times, live: usize) -> ProfiledStep {
     ProfiledStep {
         operation: source.name(),
         algorithm: source.algorithm,
@@ -128,8 +151,8 @@ fn profiled_step(source: &StepSource, start: Duration, time: Duration, live: usi
         loc: source.loc,
         runs: 1,
         start,
-        time,
-        modelled: source.modelled(),
+        time: own.measured,
+        modelled: own.modelled,
         live,
     }
 }

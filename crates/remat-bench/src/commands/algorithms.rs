@@ -99,7 +99,7 @@ fn shares(profile: &Profile) -> String {
         vec![name.to_string(), steps.to_string(), format!("{:.2}", 1e3 * time.as_secs_f64()), format!("{share:.1} %")]
     };
     let mut rows: Vec<Vec<String>> = groups.iter().map(|group| row(&group.name, group.steps, group.time)).collect();
-    rows.push(row("all", profile.steps.len(), profile.total));
+    rows.push(row("all", groups.iter().map(|group| group.steps).sum(), profile.total));
     table(&["algorithm", "steps", "ms", "share"], &rows)
 }
 

@@ -52,6 +52,9 @@ impl Lever {
     }
 }
 
+/// The most scopes that a note names.
+const NAMED: usize = 8;
+
 /// The policies around the layers, and the reason if one could not be tried.
 ///
 /// # Errors
@@ -64,6 +67,9 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: ScalarOutput>(
     before: &Step,
 ) -> Result<(Vec<Lever>, Option<String>)> {
     let (mut levers, mut note) = (Vec::new(), None);
+    if options.policies.is_empty() {
+        return Ok((levers, note));
+    }
     let layers = match &options.layers {
         Some(layers) => Ok(layers.clone()),
         None => repeated(loss, &shape_only(model)?)?,
@@ -71,8 +77,10 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: ScalarOutput>(
     let layers = match layers {
         Ok(layers) => layers,
         Err(once) => {
-            let there = if once.is_empty() { String::new() } else { format!(" (there are {})", once.join(", ")) };
-            let advice = "give those of the model one with remat::named_scope";
+            let more = if once.len() > NAMED { ", .." } else { "" };
+            let there = once.iter().take(NAMED).map(|scope| &**scope).collect::<Vec<_>>().join(", ");
+            let there = if once.is_empty() { String::new() } else { format!(" (there are {there}{more})") };
+            let advice = "give all layers one name with remat::named_scope, or name them in `Options::layers`";
             return Ok((levers, Some(format!("no layer has a named scope that runs more than once{there}; {advice}"))));
         }
     };

@@ -98,7 +98,7 @@ fn a_model_without_state_or_layers_is_told_so() -> Result<()> {
     assert!(report.bytes(Part::Optimizer) < 100, "{report}");
     assert!(!report.levers.iter().any(|lever| matches!(lever.change, Change::Policy(..))), "{report}");
     let note = report.note.as_deref().unwrap_or_default();
-    let advice = "give those of the model one with remat::named_scope";
+    let advice = "give all layers one name with remat::named_scope, or name them in `Options::layers`";
     assert_eq!(note, format!("no layer has a named scope that runs more than once; {advice}"));
     let text = report.to_string();
     assert!(text.ends_with(&format!("a policy was not tried: {note}")), "{text}");
@@ -132,6 +132,17 @@ fn the_scopes_that_repeat_are_the_layers() -> Result<()> {
     let once = memory::report(&Sgd::default(), &weights, |w: &Tensor| named_scope("stem", || (w * 2.0).sin().sum(..)))?;
     let note = once.note.as_deref().unwrap_or_default();
     assert!(note.starts_with("no layer has a named scope that runs more than once (there are stem); give"), "{once}");
+    let many = |w: &Tensor| -> Result<Tensor> {
+        Ok((0..12).fold(x.clone(), |x, i| named_scope(&format!("layer{i}"), || layer(&x, &w.index(i)))).sum(..))
+    };
+    let many = memory::report(&Sgd::default(), &Tensor::ones([12, 64, 64], DType::F32), many)?;
+    let note = many.note.unwrap_or_default();
+    assert!(note.contains("(there are layer0, ") && note.contains("layer7, ..); give all layers one name"), "{note}");
+    let none = Options { policies: Vec::new(), ..Options::default() };
+    let report = memory::report_with(&none, &Sgd::default(), &weights, |w: &Tensor| {
+        named_scope("stem", || (w * 2.0).sin().sum(..))
+    })?;
+    assert_eq!(report.note, None);
     // Eight chips would lower the peak, and are not here.
     assert!(once.best().is_none_or(|best| !matches!(best.change, Change::Sharded(_))), "{once}");
     assert!(!once.to_string().contains("> fully sharded"), "{once}");

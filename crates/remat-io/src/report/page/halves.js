@@ -19,7 +19,7 @@ const halvesOf = (of) => {
 };
 const sum = (values) => values.reduce((sum, value) => sum + value.bytes, 0);
 const showHalves = () => {
-  const isWanted = { all: () => true, saved: (v) => v.saved, again: (v) => v.again.length > 0 || v.first !== null }[at("halves-filter").value];
+  const isWanted = { all: () => true, saved: (v) => v.saved, again: (v) => v.role === 1 || v.again.length > 0 || v.first !== null }[at("halves-filter").value];
   const wanted = halvesOf(plan).map(({ scope, sides }) => ({ scope, sides: sides.map((values) => values.filter(isWanted)) }));
   const groups = wanted.filter(({ sides: [left, right] }) => left.length + right.length > 0);
   const count = [0, 1].map((side) => groups.reduce((sum, { sides }) => sum + sides[side].length, 0));
@@ -65,7 +65,7 @@ const halfItem = (value, half) => {
   item.addEventListener("mouseleave", () => point(null));
   item.addEventListener("focus", () => point(value));
   item.addEventListener("blur", () => point(null));
-  item.addEventListener("click", () => { state.chosen = value; goTo(value.born); item.focus(); });
+  item.addEventListener("click", () => { choose(value, value.born); item.focus(); });
   item.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const goal = { ArrowDown: () => beside(half, item, 1), ArrowUp: () => beside(half, item, -1), ArrowLeft: () => across(value, 0), ArrowRight: () => across(value, 1) }[event.key];

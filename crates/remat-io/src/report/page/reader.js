@@ -16,6 +16,12 @@ const goTo = (step) => {
   showStep();
   markHalves();
 };
+// A value, or none, that the reader picks anywhere: it is marked everywhere.
+const choose = (value, step) => {
+  state.chosen = value;
+  markRow();
+  goTo(step);
+};
 const show = (number) => {
   plan = unpack(number);
   Object.assign(state, { chosen: null, hovered: null, rows: ROWS, from: 0, to: Math.max(1, plan.steps.length), step: plan.peakAt });
@@ -42,8 +48,7 @@ chart.addEventListener("mousemove", (event) => hover(...place(event)));
 chart.addEventListener("mouseleave", () => hover(-1, -1));
 chart.addEventListener("click", (event) => {
   hover(...place(event));
-  state.chosen = state.hovered;
-  goTo(Math.floor(scale.step(place(event)[0])));
+  choose(state.hovered, Math.floor(scale.step(place(event)[0])));
 });
 chart.addEventListener("wheel", (event) => {
   event.preventDefault();

@@ -3,8 +3,8 @@
 const showSummary = () => {
   const most = data.plans[data.plans.length - 1].peak;
   at("summary").textContent = "a call needs " + bytes(plan.peak) + " (" + percent(plan.peak / Math.max(1, most), 0) + " of " + bytes(most) + "); "
-    + percent(plan.overhead) + " more time by the cost model; computed again: " + percent(plan.repeated) + " of the time, at least "
-    + percent(plan.bound) + " in any plan of these bytes; " + plan.steps.length + " steps, " + plan.values.length + " values";
+    + percent(plan.overhead) + " more time by the cost model; computed again because of the plan, besides what a policy does: " + percent(plan.repeated)
+    + " of the time, at least " + percent(plan.bound) + " in any plan of these bytes; " + plan.steps.length + " steps, " + plan.values.length + " values";
   at("plan-number").textContent = (plan.number + 1) + " of " + data.plans.length;
 };
 const showStep = () => {
@@ -113,6 +113,9 @@ const showHeader = () => {
   }
 };
 const FILTERS = { all: () => true, live: isLive, saved: (v) => v.saved, again: (v) => v.role === 1 && v.kind === 3 };
+// The rows of the values that are shown.
+let valueRows = new Map();
+const markRow = () => { for (const [value, row] of valueRows) row.classList.toggle("chosen", value === state.chosen); };
 const showValues = () => {
   const words = at("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   const isWanted = FILTERS[at("filter").value];
@@ -120,30 +123,30 @@ const showValues = () => {
   const [, key, isNumber] = COLUMNS.find(([name]) => name === state.sort);
   const order = isNumber ? (a, b) => key(a) - key(b) : (a, b) => key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0;
   found.sort((a, b) => (state.down ? order(b, a) : order(a, b)) || a.number - b.number);
-  const sum = found.reduce((sum, value) => sum + value.bytes, 0);
+  // What is in memory at a step takes no room of its own in the memory of a donated argument.
+  const size = at("filter").value === "live" ? (value) => value.reserved : (value) => value.bytes;
+  const sum = found.reduce((sum, value) => sum + size(value), 0);
   at("count").textContent = found.length + " of " + plan.values.length + " values, " + bytes(sum);
   at("more").hidden = found.length <= state.rows;
   const body = at("values").tBodies[0];
   body.replaceChildren();
+  valueRows = new Map();
   for (const value of found.slice(0, state.rows)) {
-    const row = element("tr", null, body, value === state.chosen ? "chosen" : "");
+    const row = element("tr", null, body);
+    valueRows.set(value, row);
     row.tabIndex = 0;
     for (const [name, of, isNumber] of COLUMNS) {
       const cell = of(value);
       const text = name === "bytes" ? bytes(cell) : isNumber ? cell < 0 ? "" : String(cell) : shown(cell);
       element("td", text, row, isNumber ? "number" : "").title = text;
     }
-    const choose = (isSecond) => {
-      const goal = isSecond && value.again.length > 0 ? value.again[0] : value;
-      state.chosen = value;
-      for (const other of body.rows) other.classList.toggle("chosen", other === row);
-      goTo(goal.born);
-    };
-    row.addEventListener("click", (event) => choose(event.target === row.lastChild));
+    const chooseThis = (isSecond) => choose(value, (isSecond && value.again.length > 0 ? value.again[0] : value).born);
+    row.addEventListener("click", (event) => chooseThis(event.target === row.lastChild));
     row.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") choose(event.shiftKey);
+      if (event.key === "Enter") chooseThis(event.shiftKey);
       const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
       if (next) { next.focus(); event.preventDefault(); }
     });
   }
+  markRow();
 };

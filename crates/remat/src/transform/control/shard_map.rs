@@ -39,7 +39,7 @@ pub(super) fn jvp(
 
 /// Residuals that the body computes get a first dimension, which is cut over all axes: one entry per device.
 pub(super) fn split(op: &ShardMap, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
-    let has_known_outs = || unknown_outs(&op.jaxpr, &eqn.unknown()).contains(&false);
+    let has_known_outs = || unknown_outs(&op.jaxpr, &eqn.unknown()).contains(&false) || op.jaxpr.has_effect();
     let Some(saving) = eqn.saving_of_bodies(has_known_outs) else { return Ok(None) };
     let stage_outs = if eqn.saving.recomputes() { StageOuts::Recomputed } else { StageOuts::Unknown };
     let force_unknown = vec![false; op.jaxpr.outs.len()];
