@@ -26,14 +26,15 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`] and [`GroupedAttention`], `up` and `mlp`
-//! in [`Mlp`], these and `gate` in [`GatedMlp`], and `conv` in the models with convolutions.
+//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`], [`GroupedAttention`] and
+//! [`CrossAttention`], `up` and `mlp` in [`Mlp`], these and `gate` in [`GatedMlp`], and `conv` in the models with convolutions.
 
 mod attention;
 mod block;
 mod cache;
 mod conv;
 mod conv_transpose;
+mod cross;
 mod divergence;
 mod dropout;
 mod generate;
@@ -60,6 +61,7 @@ pub use block::{Block, Mlp};
 pub use cache::KvCache;
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;
+pub use cross::CrossAttention;
 pub use divergence::{binary_cross_entropy, kl_divergence};
 pub use dropout::dropout;
 pub use generate::{Decoder, Generator, Tokens, generate};

@@ -2,6 +2,7 @@
 
 mod basic;
 mod constructors;
+mod cross;
 mod decoders;
 mod generate;
 mod initializer;
