@@ -50,6 +50,7 @@ mod pool;
 mod precision;
 mod recurrent;
 mod regression;
+mod resize;
 mod rotary;
 mod running;
 mod sampling;
@@ -81,6 +82,7 @@ pub use pool::{AvgPool, MaxPool, adaptive_avg_pool, adaptive_max_pool, global_av
 pub use precision::Precision;
 pub use recurrent::{Gru, Lstm, LstmState};
 pub use regression::{huber_loss, mean_absolute_error, mean_squared_error};
+pub use resize::{Interpolation, ResizeConfig, resize};
 pub use rotary::{Pairing, RopeScaling, Rotary, Rotation};
 pub use running::RunningStatistics;
 pub use sampling::Sampling;

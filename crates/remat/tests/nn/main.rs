@@ -8,6 +8,7 @@ mod generate;
 mod initializer;
 mod layers;
 mod losses;
+mod resize;
 mod selection;
 mod stack;
 mod summary;
