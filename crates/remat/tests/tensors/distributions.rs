@@ -2,7 +2,7 @@
 //! distributions.
 
 use remat::random::{self, Key};
-use remat::{DType, ErrorKind, Policy, Result, Tensor, checkpoint, grad, jit, jvp, value_and_grad, vmap};
+use remat::{DType, ErrorKind, Policy, Result, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, value_and_grad, vmap};
 
 use super::random::{FLOATS, bits, check, check_within, reshaped, tensor, vectors};
 
@@ -372,4 +372,13 @@ fn what_does_not_fit_is_an_error() {
         message(random::gamma(key(), [i64::MAX, 4], f32, 1.0)),
         format!("random::gamma: the shape [{}, 4] is too large", i64::MAX)
     );
+}
+
+#[test]
+fn programs_print_and_parse() {
+    let draw = |a: &Tensor| random::gamma(random::key(0), [3], DType::F32, a).sum(..);
+    let program = make_jaxpr(grad(draw))(&Tensor::from(2.0f32)).unwrap().jaxpr;
+    let text = program.to_string();
+    assert!(text.contains("without a derivative"), "{text}");
+    assert_eq!(text.parse::<remat::ir::Jaxpr>().unwrap().to_string(), text);
 }
