@@ -176,15 +176,29 @@ fn mean_where(
     mask: &Tensor,
     losses: impl Fn(&Tensor) -> Tensor,
 ) -> Result<Tensor> {
-    let (counted, aval) = (mask.aval()?, targets.aval()?);
+    let counted = mask.aval()?;
     if counted.dtype != DType::Bool {
         let message = format!("the mask must be bool, not {counted}; compare it first, as in `x.ge(0)`");
         return Err(Error::new(ErrorKind::DType, name, message));
     }
-    let mask = mask.broadcast_to(&aval.shape[..]);
+    let mask = over_targets(name, mask, targets)?;
     let losses = losses(&mask.select(targets, 0));
     let count = mask.to_dtype(losses.dtype()?).sum(..);
     Ok((mask.select(losses, 0.0).sum(..) / count).to_dtype(logits.dtype()?))
+}
+
+/// The mask with the shape of the targets.
+///
+/// # Errors
+/// If it does not broadcast to that.
+fn over_targets(name: &str, mask: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let (mask_aval, aval) = (mask.aval()?, targets.aval()?);
+    let mask = mask.broadcast_to(&aval.shape[..]);
+    if mask.error().is_some() {
+        let message = format!("the mask {mask_aval} does not broadcast to the targets {aval}");
+        return Err(Error::new(ErrorKind::Shape, name, message));
+    }
+    Ok(mask)
 }
 
 /// The mean cross entropy of all tokens of a sequence except the first: the logits at each position are scored against the token that
@@ -214,7 +228,7 @@ pub fn next_token_loss(logits: &Tensor, tokens: &Tensor, mask: Option<&Tensor>) 
         Ok(match mask {
             None => cross_entropy(&logits, &targets),
             Some(mask) => {
-                let mask = mask.broadcast_to(tokens.shape()?).index((Ellipsis, 1..));
+                let mask = over_targets("nn::next_token_loss", mask, tokens)?.index((Ellipsis, 1..));
                 cross_entropy_where(&logits, &targets, &mask)
             }
         })

@@ -215,7 +215,7 @@ fn what_does_not_fit_is_an_error() {
     );
     assert_eq!(
         message(smoothed_cross_entropy_where(&operands().0, &padded(), 0.1, &Tensor::zeros([2], DType::Bool))),
-        "bool[2] does not broadcast to bool[3]"
+        "the mask bool[2] does not broadcast to the targets i32[3]"
     );
     assert_eq!(
         message(smoothed_cross_entropy_where(&operands().0, &Tensor::zeros([4], DType::I32), 0.1, &counted())),
