@@ -11,6 +11,7 @@ use crate::trace::{
     Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, short_type_name, structure,
     trace_at, untraced, zeros,
 };
+use crate::transform::NO_DERIVATIVE;
 
 /// A function whose derivative is `rule`, which takes the argument and its tangent and returns the result and its tangent.
 ///
@@ -86,6 +87,17 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
             Ok((op.into(), captured))
         })
     }
+}
+
+/// `f(x)` for a function that has no derivative. To differentiate it is an error that calls it `name`; for what does not depend on the
+/// differentiated values it is a function as any other.
+pub(crate) fn without_derivative<A: Tree, R: Output>(name: &str, f: impl Fn(&A) -> R, x: &A) -> R {
+    let name = format!("{name}{NO_DERIVATIVE}").into();
+    define(&f, x, current_loc(), |call, _, _| {
+        let num_consts = call.captured.len();
+        let op = remat_ir::CustomJvp { name, call: call.jaxpr.clone(), jvp: None, num_consts };
+        Ok((op.into(), call.captured.clone()))
+    })
 }
 
 /// A function with a custom reverse rule. `forward` takes the argument and returns the result and residuals; `backward` takes the residuals

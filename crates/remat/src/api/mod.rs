@@ -29,6 +29,7 @@ pub use associative::{AssociativeScanOptions, associative_scan, associative_scan
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
 pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
+pub(crate) use custom::without_derivative;
 pub use custom::{custom_jvp, custom_vjp};
 pub use custom_remat::custom_remat;
 pub(crate) use differentiate::value_and_grad_at;

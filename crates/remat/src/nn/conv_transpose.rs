@@ -91,8 +91,14 @@ impl ConvTranspose {
             let message = format!("the kernel must be [inputs, outputs / groups, spatial..], not {kernel}");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         };
-        if aval.rank() != kernel.rank() || aval.shape[1] != *inputs {
-            let message = format!("{aval} does not have the rank and the features of the kernel {kernel}");
+        if aval.rank() != kernel.rank() {
+            let message = format!("{aval} and the kernel {kernel} must have the same rank");
+            return Err(Error::new(ErrorKind::Shape, NAME, message));
+        }
+        if aval.shape[1] != *inputs {
+            let message = format!(
+                "the channels are axis 1 of a batch, and the kernel {kernel} takes {inputs} of them, not {aval}"
+            );
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         }
         if self.groups == 0 || !inputs.is_multiple_of(self.groups) {

@@ -38,6 +38,8 @@ pub struct GroupedAttention {
     pub key_heads: usize,
 }
 
+const NAME: &str = "nn::GroupedAttention::apply";
+
 impl GroupedAttention {
     /// Weights as in [`Linear::init`], without biases, for this many heads and key heads of `size` features each.
     ///
@@ -79,7 +81,7 @@ impl GroupedAttention {
                 deferred(|| {
                     let [q, k, v] = self.project(x, rotation)?;
                     let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
-                    self.join(&dot_product_attention(&q, &k, &v, &config))
+                    join_heads(NAME, &self.out, &dot_product_attention(&q, &k, &v, &config))
                 })
             })
         })
@@ -103,7 +105,7 @@ impl GroupedAttention {
             named_scope("attention", || {
                 let [q, k, v] = self.project(x, rotation)?;
                 let (mixed, cache) = cache.attend(layer, &q, &k, &v, None)?;
-                Ok((self.join(&mixed)?, cache))
+                Ok((join_heads(NAME, &self.out, &mixed)?, cache))
             })
         })
         .map_err(|error: Error| error.at(loc))
@@ -111,33 +113,42 @@ impl GroupedAttention {
 
     /// Queries, keys and values, by heads.
     fn project(&self, x: &Tensor, rotation: Option<&Rotation>) -> Result<[Tensor; 3]> {
-        const NAME: &str = "nn::GroupedAttention::apply";
-        let aval = x.aval()?;
-        let [batch @ .., _] = &aval.shape[..] else {
-            return Err(no_positions(NAME, aval));
-        };
-        if batch.is_empty() {
-            return Err(no_positions(NAME, aval));
-        }
-        // An error of the weights, such as that of `init`, takes precedence over those of this call.
+        expect_positions(NAME, x)?;
+        // An error of the weights, such as that of `init`, takes precedence over the other ones of this call.
         self.q.weight.aval()?;
         expect_groups(NAME, self.heads, self.key_heads)?;
-        let split = |map: &Linear, heads: usize| -> Result<Tensor> {
-            let y = map.apply(x);
-            let size = head_size(NAME, y.dim(-1)?, heads)?;
-            Ok(y.reshape([batch, &[heads, size]].concat()))
-        };
         let rotated = |y: Tensor| rotation.map_or(y.clone(), |rotation| rotation.apply(&y));
-        let [q, k] = [split(&self.q, self.heads)?, split(&self.k, self.key_heads)?].map(rotated);
-        Ok([q, k, split(&self.v, self.key_heads)?].map(|y| y.named("qkv")))
+        let [q, k] = [(&self.q, self.heads), (&self.k, self.key_heads)].map(|(map, n)| split_heads(NAME, map, x, n));
+        let [q, k] = [q?, k?].map(rotated);
+        Ok([q, k, split_heads(NAME, &self.v, x, self.key_heads)?].map(|y| y.named("qkv")))
     }
+}
 
-    /// The result, given the results of all heads.
-    fn join(&self, mixed: &Tensor) -> Result<Tensor> {
-        let [batch @ .., heads, size] = mixed.shape()? else {
-            return Err(no_positions("nn::GroupedAttention::apply", mixed.aval()?));
-        };
-        Ok(self.out.apply(&mixed.reshape([batch, &[heads * size]].concat())).named("attn"))
+/// A map of `x`, whose last axis becomes one of heads and one of the features of a head.
+///
+/// # Errors
+/// If `x` has no positions, or the heads do not divide the features of the map.
+pub(super) fn split_heads(operation: &str, map: &Linear, x: &Tensor, heads: usize) -> Result<Tensor> {
+    let batch = expect_positions(operation, x)?;
+    let y = map.apply(x);
+    let size = head_size(operation, y.dim(-1)?, heads)?;
+    Ok(y.reshape([batch, &[heads, size]].concat()))
+}
+
+/// The result of a layer, given the results of all heads.
+pub(super) fn join_heads(operation: &str, out: &Linear, mixed: &Tensor) -> Result<Tensor> {
+    let [batch @ .., heads, size] = mixed.shape()? else {
+        return Err(no_positions(operation, mixed.aval()?));
+    };
+    Ok(out.apply(&mixed.reshape([batch, &[heads * size]].concat())).named("attn"))
+}
+
+/// The dimensions before that of features, at least one.
+fn expect_positions<'a>(operation: &str, x: &'a Tensor) -> Result<&'a [usize]> {
+    let aval = x.aval()?;
+    match &aval.shape[..] {
+        [batch @ .., _] if !batch.is_empty() => Ok(batch),
+        _ => Err(no_positions(operation, aval)),
     }
 }
 
@@ -145,7 +156,7 @@ fn no_positions(operation: &str, aval: &remat_ir::Aval) -> Error {
     Error::new(ErrorKind::Shape, operation, format!("takes axes of positions and of features, not {aval}"))
 }
 
-fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> {
+pub(super) fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> {
     if key_heads == 0 || !heads.is_multiple_of(key_heads) {
         let message = format!("{key_heads} key heads do not divide {heads} heads");
         return Err(Error::new(ErrorKind::Shape, operation, message));

@@ -3,7 +3,7 @@
 //! Each layer with weights has two constructors: `new` makes f32, and `init` the dtype that it takes last.
 
 use super::{
-    Attention, BatchNorm, Block, Conv, ConvTranspose, Embedding, GatedMlp, Gpt2, Gpt2Config, GroupNorm,
+    Attention, BatchNorm, Block, Conv, ConvTranspose, CrossAttention, Embedding, GatedMlp, Gpt2, Gpt2Config, GroupNorm,
     GroupedAttention, Gru, KvCache, LayerNorm, Linear, Llama, LlamaConfig, Lstm, Mlp, ResNet, ResNetConfig, RmsNorm,
     RunningStatistics, UNet, UNetConfig, Vit, VitConfig,
 };
@@ -29,6 +29,7 @@ in_f32! {
     Block(key: Key, features: usize, heads: usize);
     Conv(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>);
     ConvTranspose(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>);
+    CrossAttention(key: Key, features: [usize; 2], heads: [usize; 2], size: usize);
     Embedding(key: Key, entries: usize, features: usize);
     GatedMlp(key: Key, features: usize, hidden: usize);
     Gpt2(key: Key, config: &Gpt2Config);

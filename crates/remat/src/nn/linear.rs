@@ -70,7 +70,7 @@ impl Linear {
 }
 
 /// Fails unless the last axis of `x` has the features of this axis of a layer's weights.
-fn expect_features(layer: &str, x: &Tensor, weights: &Tensor, axis: usize) -> Result<()> {
+pub(super) fn expect_features(layer: &str, x: &Tensor, weights: &Tensor, axis: usize) -> Result<()> {
     let (x, weights) = (x.aval()?, weights.aval()?);
     // Weights without this axis are an error of the product.
     let Some(&features) = weights.shape.get(axis) else { return Ok(()) };

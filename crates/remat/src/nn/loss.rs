@@ -58,21 +58,53 @@ pub fn smoothed_cross_entropy(logits: &Tensor, targets: &Tensor, smoothing: f64)
     const NAME: &str = "nn::smoothed_cross_entropy";
     deferred(|| {
         check(NAME, logits, targets)?;
-        if !(0.0..=1.0).contains(&smoothing) {
-            let message = format!("the smoothing must be between 0 and 1, not {smoothing}");
-            return Err(Error::new(ErrorKind::Argument, NAME, message));
-        }
-        // Not zero times the mean, which would be NaN for a class with the logit of negative infinity.
-        let losses =
-            if smoothing == 0.0 { losses(logits, targets) } else { smoothed_losses(logits, targets, smoothing) };
-        Ok(losses.mean(..).to_dtype(logits.dtype()?))
+        check_smoothing(NAME, smoothing)?;
+        Ok(smoothed_losses(logits, targets, smoothing).mean(..).to_dtype(logits.dtype()?))
     })
+}
+
+/// [`smoothed_cross_entropy`] over the positions whose `mask` is true, as in [`cross_entropy_where`]: bools of the shape of the targets, or
+/// broadcasting to it. Targets at other positions are not read and may be out of range. If no position counts, the mean is NaN.
+///
+/// This is PyTorch's `cross_entropy` with `label_smoothing` and `ignore_index`.
+///
+/// # Errors
+/// As [`cross_entropy_where`]; if `smoothing` is not between 0 and 1.
+///
+/// ```
+/// use remat::{Tensor, nn};
+/// let logits = Tensor::new([[2.0f32, 0.0], [100.0, 0.0]]);
+/// let targets = Tensor::new([0, -100]);
+/// let loss = nn::smoothed_cross_entropy_where(&logits, &targets, 0.2, &targets.ge(0));
+/// assert!((loss.item::<f32>()? - ((-2.0f32).exp().ln_1p() + 0.1 * 2.0)).abs() < 1e-6);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn smoothed_cross_entropy_where(logits: &Tensor, targets: &Tensor, smoothing: f64, mask: &Tensor) -> Tensor {
+    const NAME: &str = "nn::smoothed_cross_entropy_where";
+    deferred(|| {
+        check(NAME, logits, targets)?;
+        check_smoothing(NAME, smoothing)?;
+        mean_where(NAME, logits, targets, mask, |targets| smoothed_losses(logits, targets, smoothing))
+    })
+}
+
+fn check_smoothing(name: &str, smoothing: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&smoothing) {
+        return Ok(());
+    }
+    let message = format!("the smoothing must be between 0 and 1, not {smoothing}");
+    Err(Error::new(ErrorKind::Argument, name, message))
 }
 
 /// As [`losses`], with label smoothing. Both have the same logsumexp, so their tangents differ by a linear map that keeps no floats: the
 /// smoothing times the tangent at the target minus the mean of the tangent.
 #[track_caller]
 fn smoothed_losses(logits: &Tensor, targets: &Tensor, smoothing: f64) -> Tensor {
+    // Not zero times the mean, which would be NaN for a class with the logit of negative infinity.
+    if smoothing == 0.0 {
+        return losses(logits, targets);
+    }
     let primal = move |normaliser: &[Tensor; 2], logits: &Tensor, targets: &Tensor| {
         let [shift, logarithm] = normaliser;
         let spread = logarithm.expand_dims(-1) - (wide(logits) - shift.expand_dims(-1));
@@ -132,16 +164,41 @@ pub fn cross_entropy_where(logits: &Tensor, targets: &Tensor, mask: &Tensor) -> 
     const NAME: &str = "nn::cross_entropy_where";
     deferred(|| {
         check(NAME, logits, targets)?;
-        let (counted, aval) = (mask.aval()?, targets.aval()?);
-        if counted.dtype != DType::Bool {
-            let message = format!("the mask must be bool, not {counted}; compare it first, as in `x.ge(0)`");
-            return Err(Error::new(ErrorKind::DType, NAME, message));
-        }
-        let mask = mask.broadcast_to(&aval.shape[..]);
-        let losses = losses(logits, &mask.select(targets, 0));
-        let count = mask.to_dtype(losses.dtype()?).sum(..);
-        Ok((mask.select(losses, 0.0).sum(..) / count).to_dtype(logits.dtype()?))
+        mean_where(NAME, logits, targets, mask, |targets| losses(logits, targets))
     })
+}
+
+/// The mean of the losses of the positions that the mask selects. `losses` gets targets that are in range at the other positions.
+fn mean_where(
+    name: &str,
+    logits: &Tensor,
+    targets: &Tensor,
+    mask: &Tensor,
+    losses: impl Fn(&Tensor) -> Tensor,
+) -> Result<Tensor> {
+    let counted = mask.aval()?;
+    if counted.dtype != DType::Bool {
+        let message = format!("the mask must be bool, not {counted}; compare it first, as in `x.ge(0)`");
+        return Err(Error::new(ErrorKind::DType, name, message));
+    }
+    let mask = over_targets(name, mask, targets)?;
+    let losses = losses(&mask.select(targets, 0));
+    let count = mask.to_dtype(losses.dtype()?).sum(..);
+    Ok((mask.select(losses, 0.0).sum(..) / count).to_dtype(logits.dtype()?))
+}
+
+/// The mask with the shape of the targets.
+///
+/// # Errors
+/// If it does not broadcast to that.
+fn over_targets(name: &str, mask: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let (mask_aval, aval) = (mask.aval()?, targets.aval()?);
+    let mask = mask.broadcast_to(&aval.shape[..]);
+    if mask.error().is_some() {
+        let message = format!("the mask {mask_aval} does not broadcast to the targets {aval}");
+        return Err(Error::new(ErrorKind::Shape, name, message));
+    }
+    Ok(mask)
 }
 
 /// The mean cross entropy of all tokens of a sequence except the first: the logits at each position are scored against the token that
@@ -171,7 +228,7 @@ pub fn next_token_loss(logits: &Tensor, tokens: &Tensor, mask: Option<&Tensor>) 
         Ok(match mask {
             None => cross_entropy(&logits, &targets),
             Some(mask) => {
-                let mask = mask.broadcast_to(tokens.shape()?).index((Ellipsis, 1..));
+                let mask = over_targets("nn::next_token_loss", mask, tokens)?.index((Ellipsis, 1..));
                 cross_entropy_where(&logits, &targets, &mask)
             }
         })

@@ -26,14 +26,15 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`] and [`GroupedAttention`], `up` and `mlp`
-//! in [`Mlp`], these and `gate` in [`GatedMlp`], and `conv` in the models with convolutions.
+//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`], [`GroupedAttention`] and
+//! [`CrossAttention`], `up` and `mlp` in [`Mlp`], these and `gate` in [`GatedMlp`], and `conv` in the models with convolutions.
 
 mod attention;
 mod block;
 mod cache;
 mod conv;
 mod conv_transpose;
+mod cross;
 mod divergence;
 mod dropout;
 mod generate;
@@ -49,6 +50,7 @@ mod pool;
 mod precision;
 mod recurrent;
 mod regression;
+mod resize;
 mod rotary;
 mod running;
 mod sampling;
@@ -60,6 +62,7 @@ pub use block::{Block, Mlp};
 pub use cache::KvCache;
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;
+pub use cross::CrossAttention;
 pub use divergence::{binary_cross_entropy, kl_divergence};
 pub use dropout::dropout;
 pub use generate::{Decoder, Generator, Tokens, generate};
@@ -67,7 +70,9 @@ pub use grouped::{GatedMlp, GroupedAttention};
 pub use initializer::Initializer;
 pub use linear::{Embedding, Linear};
 pub use lora::{Lora, LowRank};
-pub use loss::{cross_entropy, cross_entropy_where, next_token_loss, smoothed_cross_entropy};
+pub use loss::{
+    cross_entropy, cross_entropy_where, next_token_loss, smoothed_cross_entropy, smoothed_cross_entropy_where,
+};
 pub use models::{
     ConvNorm, Gpt2, Gpt2Config, Llama, LlamaBlock, LlamaConfig, ResNet, ResNetBlock, ResNetConfig, UNet, UNetBlock,
     UNetConfig, UNetDown, UNetUp, Vit, VitConfig,
@@ -77,6 +82,7 @@ pub use pool::{AvgPool, MaxPool, adaptive_avg_pool, adaptive_max_pool, global_av
 pub use precision::Precision;
 pub use recurrent::{Gru, Lstm, LstmState};
 pub use regression::{huber_loss, mean_absolute_error, mean_squared_error};
+pub use resize::{Interpolation, ResizeConfig, resize};
 pub use rotary::{Pairing, RopeScaling, Rotary, Rotation};
 pub use running::RunningStatistics;
 pub use sampling::Sampling;

@@ -3,6 +3,7 @@
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::conv::per_feature;
+use super::linear::expect_features;
 use crate::layer::{deferred, pinned};
 use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
@@ -55,7 +56,11 @@ impl LayerNorm {
     /// If the last size of `x` is not the number of features, or the dtypes differ or are not floats.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        x.layer_norm(-1, self.eps, Some(&self.scale), self.bias.as_ref())
+        deferred(|| {
+            // Another size could broadcast.
+            expect_features("nn::LayerNorm::apply", x, &self.scale, 0)?;
+            Ok(x.layer_norm(-1, self.eps, Some(&self.scale), self.bias.as_ref()))
+        })
     }
 }
 
@@ -92,7 +97,10 @@ impl RmsNorm {
     /// As [`LayerNorm::apply`].
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        x.rms_norm(-1, self.eps, Some(&self.scale))
+        deferred(|| {
+            expect_features("nn::RmsNorm::apply", x, &self.scale, 0)?;
+            Ok(x.rms_norm(-1, self.eps, Some(&self.scale)))
+        })
     }
 }
 

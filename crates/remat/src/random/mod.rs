@@ -30,6 +30,11 @@
 //! errors of these functions, which vary between engines: not at all in f16 and bf16, by up to 8 epsilon in f32, and by up to 64 epsilon in
 //! f64, where the errors are XLA's. [`categorical`] and weighted [`choice`] compare such numbers.
 //!
+//! [`gamma`], [`log_gamma`], [`beta`], [`dirichlet`] and [`poisson`] make proposals until one is accepted, from JAX's keys and in its order.
+//! They compare such numbers too, so that rarely another proposal is accepted and another number drawn. With Poisson rates of 1000 and more
+//! that is not rare, since JAX's formula has errors there that ours has not. Where JAX draws from concentrations or rates that have no
+//! distribution, or gives a derivative of a number that is too small for the dtype, the functions say what they do.
+//!
 //! JAX compiles several operations as one, and may then round less often: its `uniform` in a range other than 0 to 1 equals this one if JAX
 //! runs each of the operations alone. Without `jax_enable_x64` JAX has no 64-bit dtypes; with it, their bits are equal too.
 //!
@@ -37,14 +42,19 @@
 
 mod discrete;
 mod float;
+mod gamma;
+mod gamma_slope;
 mod integer;
 mod key;
 mod ops;
+mod poisson;
 
 pub use discrete::{Choice, bernoulli, categorical, choice, permutation, permuted, shuffle};
 pub use float::{exponential, gumbel, normal, truncated_normal, uniform};
+pub use gamma::{beta, dirichlet, gamma, log_gamma};
 pub use integer::{bits, randint};
 pub use key::{Key, key};
+pub use poisson::poisson;
 
 #[cfg(test)]
 mod tests {

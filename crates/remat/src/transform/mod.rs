@@ -24,6 +24,7 @@ mod transpose;
 mod varying;
 mod vmap;
 
+pub(crate) use control::NO_DERIVATIVE;
 use jvp::jvp_body;
 pub use jvp::{Jvp, jvp};
 pub(crate) use one_device::needs_one_device;

@@ -116,4 +116,37 @@ fn targets_of_a_loss() {
         1,
         9
     );
+    let (mask, targets) = (Tensor::zeros([3], DType::Bool), Tensor::zeros([2], DType::I32));
+    mistake!(
+        nn::cross_entropy_where(&logits, &targets, &mask),
+        "nn::cross_entropy_where: the mask bool[3] does not broadcast to the targets i32[2]",
+        1,
+        9
+    );
+    let (logits, tokens) = (zeros(&[2, 4, 5]), Tensor::zeros([2, 4], DType::I32));
+    mistake!(
+        nn::next_token_loss(&logits, &tokens, Some(&mask)),
+        "nn::next_token_loss: the mask bool[3] does not broadcast to the targets i32[2,4]",
+        1,
+        9
+    );
+}
+
+#[test]
+fn features_of_a_norm() {
+    let x = zeros(&[2, 4, 6]);
+    mistake!(
+        nn::LayerNorm::new(4).apply(&x),
+        "nn::LayerNorm::apply: takes 4 features in the last axis, as its weights f32[4] do, not f32[2,4,6]",
+        1,
+        31
+    );
+    // One feature would broadcast.
+    let one = zeros(&[2, 4, 1]);
+    mistake!(
+        nn::RmsNorm::new(4).apply(&one),
+        "nn::RmsNorm::apply: takes 4 features in the last axis, as its weights f32[4] do, not f32[2,4,1]",
+        1,
+        29
+    );
 }

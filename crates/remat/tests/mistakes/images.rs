@@ -58,13 +58,14 @@ fn transposed_convolutions() {
     let layer = transposed();
     mistake!(
         layer.apply(&zeros(&[2, 4, 8])),
-        "nn::ConvTranspose::apply: f32[2,4,8] does not have the rank and the features of the kernel f32[4,6,3,3]",
+        "nn::ConvTranspose::apply: f32[2,4,8] and the kernel f32[4,6,3,3] must have the same rank",
         1,
         15
     );
     mistake!(
         layer.apply(&zeros(&[2, 3, 8, 8])),
-        "nn::ConvTranspose::apply: f32[2,3,8,8] does not have the rank and the features of the kernel f32[4,6,3,3]",
+        "nn::ConvTranspose::apply: the channels are axis 1 of a batch, and the kernel f32[4,6,3,3] takes 4 of them, not \
+         f32[2,3,8,8]",
         1,
         15
     );

@@ -1,8 +1,8 @@
 //! Layers in f32, and the methods that set their options.
 
 use remat::nn::{
-    Attention, BatchNorm, Block, Conv, ConvTranspose, Embedding, GatedMlp, GroupNorm, GroupedAttention, Gru, KvCache,
-    LayerNorm, Linear, Lstm, Mlp, Pairing, RmsNorm, RopeScaling, Rotary, RunningStatistics, Sampling,
+    Attention, BatchNorm, Block, Conv, ConvTranspose, CrossAttention, Embedding, GatedMlp, GroupNorm, GroupedAttention,
+    Gru, KvCache, LayerNorm, Linear, Lstm, Mlp, Pairing, RmsNorm, RopeScaling, Rotary, RunningStatistics, Sampling,
 };
 use remat::tree::leaves;
 use remat::{DType, Padding, Tensor, Tree, random};
@@ -28,6 +28,7 @@ fn new_is_init_in_f32() {
     same(&Block::new(key(), 8, 2), &Block::init(key(), 8, 2, F32));
     same(&Conv::new(key(), 2, 4, [3, 1]), &Conv::init(key(), 2, 4, [3, 1], F32));
     same(&ConvTranspose::new(key(), 2, 4, [3, 1]), &ConvTranspose::init(key(), 2, 4, [3, 1], F32));
+    same(&CrossAttention::new(key(), [8, 6], [4, 2], 3), &CrossAttention::init(key(), [8, 6], [4, 2], 3, F32));
     same(&Embedding::new(key(), 5, 3), &Embedding::init(key(), 5, 3, F32));
     same(&GatedMlp::new(key(), 4, 6), &GatedMlp::init(key(), 4, 6, F32));
     same(&GroupNorm::new(4, 2), &GroupNorm::init(4, 2, F32));
@@ -62,6 +63,7 @@ fn options_are_set() {
     assert!(Linear::new(key(), 1, 4).without_bias().bias.is_none());
     assert!(LayerNorm::new(4).without_bias().bias.is_none());
     assert!(!Attention::new(key(), 4, 2).causal(false).causal);
+    assert!(CrossAttention::new(key(), [4, 4], [2, 1], 2).causal(true).causal);
     let eps = [LayerNorm::new(2).eps(0.5).eps, RmsNorm::new(2).eps(0.5).eps, BatchNorm::new(2).eps(0.5).eps];
     assert_eq!((eps, GroupNorm::new(2, 1).eps(0.5).eps), ([0.5; 3], 0.5));
     assert!(Lstm::new(key(), 2, 2).reverse(true).reverse && Gru::new(key(), 2, 2).reverse(true).reverse);

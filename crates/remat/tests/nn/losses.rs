@@ -2,7 +2,7 @@
 
 use remat::nn::{
     binary_cross_entropy, cross_entropy, huber_loss, kl_divergence, mean_absolute_error, mean_squared_error,
-    smoothed_cross_entropy,
+    smoothed_cross_entropy, smoothed_cross_entropy_where,
 };
 use remat::report::saved_residuals;
 use remat::{DType, Policy, Tensor, checkpoint, grad, jit, value_and_grad};
@@ -39,6 +39,15 @@ fn classes() -> Tensor {
     Tensor::new([0, 3, 2])
 }
 
+/// The classes, with one out of range at the position that does not count.
+fn padded() -> Tensor {
+    Tensor::new([0, -100, 2])
+}
+
+fn counted() -> Tensor {
+    padded().ge(0)
+}
+
 #[track_caller]
 fn expect(name: &str, actual: &[f64], tolerance: f64) {
     let expected = case(name);
@@ -62,6 +71,9 @@ fn losses_and_gradients_are_those_of_optax() {
         let loss = |x: &Tensor| smoothed_cross_entropy(x, &classes(), smoothing.parse().unwrap());
         let (value, gradient) = value_and_grad(loss)(&operands().0).unwrap();
         expect(&format!("smoothed.{smoothing}"), &numbers(&[&value, &gradient]), 1e-13);
+        let loss = |x: &Tensor| smoothed_cross_entropy_where(x, &padded(), smoothing.parse().unwrap(), &counted());
+        let (value, gradient) = value_and_grad(loss)(&operands().0).unwrap();
+        expect(&format!("smoothed.where.{smoothing}"), &numbers(&[&value, &gradient]), 1e-13);
     }
 }
 
@@ -76,6 +88,9 @@ fn every_dtype_has_the_loss_up_to_its_rounding() {
         let value = smoothed_cross_entropy(&operands().0.to_dtype(dtype), &classes(), 0.1);
         assert_eq!(value.dtype().unwrap(), dtype);
         expect_first("smoothed.0.1", &value, tolerance);
+        let value = smoothed_cross_entropy_where(&operands().0.to_dtype(dtype), &padded(), 0.1, &counted());
+        assert_eq!(value.dtype().unwrap(), dtype);
+        expect_first("smoothed.where.0.1", &value, tolerance);
     }
 }
 
@@ -89,6 +104,7 @@ fn expect_first(name: &str, value: &Tensor, tolerance: f64) {
 fn gradients_are_bit_identical_under_every_policy() {
     let mut losses: Vec<_> = pairs().into_iter().map(|(_, loss, args)| (loss, args)).collect();
     losses.push((Box::new(|x, _| smoothed_cross_entropy(x, &classes(), 0.1)), operands()));
+    losses.push((Box::new(|x, _| smoothed_cross_entropy_where(x, &padded(), 0.1, &counted())), operands()));
     for (loss, (x, y)) in losses {
         // A product in front, so that there is something to keep.
         let under = |policy: Option<Policy>| {
@@ -112,6 +128,9 @@ fn smoothing_keeps_no_probabilities() {
     let smoothed = bytes(&|x| smoothed_cross_entropy(x, &targets, 0.1));
     // Per position, both keep the two parts of the logsumexp and the target; the probabilities would be 32000 bytes.
     assert!(plain <= 8 * 12 && smoothed <= 8 * 16, "{plain} and {smoothed} bytes");
+    let mask = Tensor::arange(0..8).lt(5);
+    let masked = bytes(&|x| smoothed_cross_entropy_where(x, &targets, 0.1, &mask));
+    assert!(masked <= 8 * 24, "{masked} bytes");
 }
 
 #[test]
@@ -148,6 +167,8 @@ fn nan_scalars_and_empty_batches() {
         assert!(numbers(&[&loss(&none, &none)])[0].is_nan(), "{name}");
         assert_eq!(grad(|x: &Tensor| loss(x, &none))(&none).unwrap().shape().unwrap(), [0, 4], "{name}");
     }
+    let none = Tensor::zeros([3], DType::Bool);
+    assert!(numbers(&[&smoothed_cross_entropy_where(&operands().0, &classes(), 0.1, &none)])[0].is_nan());
     let scalar = |x: f64| Tensor::from(x);
     assert_eq!(mean_squared_error(&scalar(3.0), &scalar(1.0)).item::<f64>().unwrap(), 4.0);
     assert_eq!(huber_loss(&scalar(3.0), &scalar(1.0), 1.0).item::<f64>().unwrap(), 1.5);
@@ -183,5 +204,21 @@ fn what_does_not_fit_is_an_error() {
             message(smoothed_cross_entropy(&column, &Tensor::zeros([3], DType::I32), smoothing)),
             format!("the smoothing must be between 0 and 1, not {smoothing}")
         );
+        assert_eq!(
+            message(smoothed_cross_entropy_where(&operands().0, &padded(), smoothing, &counted())),
+            format!("the smoothing must be between 0 and 1, not {smoothing}")
+        );
     }
+    assert_eq!(
+        message(smoothed_cross_entropy_where(&operands().0, &padded(), 0.1, &padded())),
+        "the mask must be bool, not i32[3]; compare it first, as in `x.ge(0)`"
+    );
+    assert_eq!(
+        message(smoothed_cross_entropy_where(&operands().0, &padded(), 0.1, &Tensor::zeros([2], DType::Bool))),
+        "the mask bool[2] does not broadcast to the targets i32[3]"
+    );
+    assert_eq!(
+        message(smoothed_cross_entropy_where(&operands().0, &Tensor::zeros([4], DType::I32), 0.1, &counted())),
+        "the targets i32[4] are not one for each position of the logits f64[3,4]"
+    );
 }

@@ -2,11 +2,13 @@
 
 mod basic;
 mod constructors;
+mod cross;
 mod decoders;
 mod generate;
 mod initializer;
 mod layers;
 mod losses;
+mod resize;
 mod selection;
 mod stack;
 mod summary;

@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod display;
+mod distributions;
 mod elementwise;
 mod errors;
 mod grad;

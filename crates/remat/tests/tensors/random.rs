@@ -9,13 +9,13 @@ use remat::{DType, Error, ErrorKind, Policy, ScanOptions, Tensor, Tree, checkpoi
 use remat_ir::Literal;
 
 /// What JAX drew: the bits of the elements.
-struct Vector {
+pub(crate) struct Vector {
     dtype: DType,
     dims: Vec<usize>,
-    bits: Vec<u64>,
+    pub(crate) bits: Vec<u64>,
 }
 
-fn vectors() -> HashMap<&'static str, Vector> {
+pub(crate) fn vectors() -> HashMap<&'static str, Vector> {
     let parse = |line: &'static str| {
         let mut words = line.split(' ');
         let (name, dtype) = (words.next().unwrap(), DType::from_name(words.next().unwrap()).unwrap());
@@ -26,18 +26,27 @@ fn vectors() -> HashMap<&'static str, Vector> {
     include_str!("../data/random/vectors.txt").lines().filter(|l| !l.starts_with('#')).map(parse).collect()
 }
 
-fn bits(tensor: &Tensor) -> Vec<u64> {
+pub(crate) fn bits(tensor: &Tensor) -> Vec<u64> {
     let data = tensor.array().unwrap().data();
     (0..data.len()).map(|i| data.get(i).unwrap().bits()).collect()
 }
 
-/// The greatest difference of elements as a multiple of the dtype's epsilon, relative where the numbers are above 1.
+/// The greatest difference of elements as a multiple of the dtype's epsilon, relative where the numbers are above 1. That to NaN is
+/// infinite.
 fn distance(dtype: DType, a: &[u64], b: &[u64]) -> f64 {
     let (_, mantissa) = dtype.float_format().unwrap();
     let value = |bits: u64| Literal::from_bits(dtype, bits).as_f64();
-    let differences =
-        a.iter().zip(b).map(|(&a, &b)| (value(a), value(b))).map(|(a, b)| (a - b).abs() / b.abs().max(1.0));
-    differences.fold(0.0, f64::max) * (mantissa as f64).exp2()
+    let difference = |(&a, &b): (&u64, &u64)| {
+        let distance = (value(a) - value(b)).abs() / value(b).abs().max(1.0);
+        if a == b {
+            0.0
+        } else if distance.is_nan() {
+            f64::INFINITY
+        } else {
+            distance
+        }
+    };
+    a.iter().zip(b).map(difference).fold(0.0, f64::max) * (mantissa as f64).exp2()
 }
 
 #[track_caller]
@@ -49,28 +58,28 @@ fn expected<'a>(vectors: &'a HashMap<&str, Vector>, name: &str, drawn: &Tensor) 
 
 /// The draw has JAX's bits.
 #[track_caller]
-fn check(name: &str, drawn: &Tensor) {
+pub(crate) fn check(name: &str, drawn: &Tensor) {
     let vectors = vectors();
     assert_eq!(bits(drawn), expected(&vectors, name, drawn).bits, "{name}");
 }
 
 /// The draw is JAX's up to this multiple of the dtype's epsilon.
 #[track_caller]
-fn check_within(epsilons: f64, name: &str, drawn: &Tensor) {
+pub(crate) fn check_within(epsilons: f64, name: &str, drawn: &Tensor) {
     let vectors = vectors();
     let expected = expected(&vectors, name, drawn);
     let distance = distance(expected.dtype, &bits(drawn), &expected.bits);
     assert!(distance <= epsilons, "{name}: differs by {distance} epsilon");
 }
 
-const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
+pub(crate) const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 
-fn tensor<T: Element>(values: impl IntoIterator<Item = T>) -> Tensor {
+pub(crate) fn tensor<T: Element>(values: impl IntoIterator<Item = T>) -> Tensor {
     let values: Vec<T> = values.into_iter().collect();
     Tensor::from_slice(&values, [values.len()])
 }
 
-fn reshaped(x: Tensor, dims: impl IntoIterator<Item = usize>) -> Tensor {
+pub(crate) fn reshaped(x: Tensor, dims: impl IntoIterator<Item = usize>) -> Tensor {
     Tensor::from_array(x.array().unwrap().reshaped(dims).unwrap())
 }
 

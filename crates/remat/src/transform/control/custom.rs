@@ -14,9 +14,15 @@ fn floats(avals: &[Aval]) -> Vec<bool> {
     avals.iter().map(|a| a.dtype.is_float()).collect()
 }
 
+/// The end of the name of a function that has no derivative, and so never a rule.
+pub(crate) const NO_DERIVATIVE: &str = ", without a derivative";
+
 /// The rule of a function, if the program has it.
 fn traced<'a, T>(operation: &str, name: &str, rule: &'a Option<T>) -> Result<&'a T> {
     rule.as_ref().ok_or_else(|| {
+        if let Some(function) = name.strip_suffix(NO_DERIVATIVE) {
+            return Error::new(ErrorKind::Differentiation, operation, format!("{function} has no derivative"));
+        }
         let message = format!(
             "the rule of `{name}` is not in this program, which was traced for fewer derivatives than are taken of it: rules \
              are traced where `grad`, `vjp` or `jvp` calls the function; differentiate the function instead of its program"

@@ -7,6 +7,7 @@ mod scan;
 mod shard_map;
 mod while_loop;
 
+pub(crate) use custom::NO_DERIVATIVE;
 use remat_ir::{Atom, Aval, Builder, Call, DevicePut, Jaxpr, MemorySpace, Op, Result, SelectN};
 
 use super::Batch;

@@ -5,7 +5,7 @@
 
 A line is a case: name, then numbers: the loss, its gradient by the first operand and, if that is a float, by the second.
 Predictions and logits are 3 cos(0.9 i) as 3 by 4, and targets are sin(1.7 i) of the same shape. Labels and probabilities are
-made of these. Classes are (0, 3, 2).
+made of these. Classes are (0, 3, 2); "where" counts the first and the last position only.
 """
 
 import jax
@@ -37,3 +37,5 @@ emit("kl", lambda x, y: optax.kl_divergence(x, y).mean(), jax.nn.log_softmax(x),
 for smoothing in [0.0, 0.1, 1.0]:
     labels = optax.smooth_labels(jax.nn.one_hot(classes, 4, dtype=jnp.float64), smoothing)
     emit(f"smoothed.{smoothing}", lambda x: optax.softmax_cross_entropy(x, labels).mean(), x)
+    counted = jnp.asarray([True, False, True])
+    emit(f"smoothed.where.{smoothing}", lambda x: optax.softmax_cross_entropy(x, labels).mean(where=counted), x)

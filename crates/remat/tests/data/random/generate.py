@@ -117,9 +117,40 @@ def discrete():
     emit("choice.p.one", random.choice(key, 1, (3,), p=jnp.ones(1)))
 
 
+def gammas():
+    key = random.key(13)
+    concentrations = [[0.0], [0.05], [0.7], [1.0], [3.5], [200.0]]
+    for dtype in FLOATS:
+        with wide(dtype):
+            a = jnp.array(concentrations, dtype)
+            emit(f"gamma.{dtype}", random.gamma(key, a, (6, 8), dtype))
+            emit(f"gamma.scalar.{dtype}", random.gamma(key, jnp.array(2.5, dtype), (), dtype))
+            emit(f"log_gamma.{dtype}", random.loggamma(key, a, (6, 8), dtype))
+            b = jnp.array([0.05, 0.5, 1.0, 4.0], dtype)
+            emit(f"beta.{dtype}", random.beta(key, a[1:], b, (5, 4), dtype))
+            emit(f"dirichlet.{dtype}", random.dirichlet(key, jnp.reshape(a, (2, 3)), (5, 2), dtype))
+            # Of the number, or of its logarithm, each by its own concentration.
+            for name, draw in [("gamma", random.gamma), ("log_gamma", random.loggamma)]:
+                slopes = jax.grad(lambda a: draw(key, a, (5, 8), dtype).astype(a.dtype).sum())
+                emit(f"{name}.slope.{dtype}", slopes(jnp.broadcast_to(a[1:], (5, 8))))
+
+
+def poissons():
+    key = random.key(17)
+    rates = jnp.array([[0.0], [0.3], [4.5], [9.9], [12.0], [300.0], [900.0]], "float32")
+    for dtype in INTEGERS:
+        with wide(dtype):
+            few = 5 if np.iinfo(dtype).bits == 8 else 7
+            emit(f"poisson.{dtype}", random.poisson(key, rates[:few], (few, 20), dtype))
+    emit("poisson.scalar", random.poisson(key, 20.0))
+    emit("poisson.outside", random.poisson(key, jnp.array([-1.0, jnp.nan]), (2,)))
+
+
 print("# jax", jax.__version__)
 with jax.disable_jit():
     keys()
     integers()
     floats()
     discrete()
+    gammas()
+    poissons()
