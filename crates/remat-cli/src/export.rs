@@ -50,6 +50,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         (Model::Llama(model), Architecture::Llama(config)) => {
             huggingface::save_with_files(&options, &args.to, model, config, files)
         }
+        (_, Architecture::Qwen2(_)) => {
+            anyhow::bail!("a model of type `qwen2` cannot be written as a Hugging Face folder")
+        }
         _ => anyhow::bail!("the weights of `{}` are not those of its model", saved.path().display()),
     }
     .map_err(plain)?;

@@ -4,10 +4,13 @@
 //!
 //! 1. `policy`, `lock`, `machine`, `page`, `data`, `records`, `model`: the policies of tables, files of plans, the memory of this machine,
 //!    pages with charts, the text, the measurements of a run, the language model
-//! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
-//! 3. `source`: a trained model, wherever it was saved
-//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `profile`, `plugin`, `cache`, `launch`: the commands
-//! 5. `main`: their arguments
+//! 2. `sample`, `memory`, `sequences`, `config`: text out of a model, the bytes that each policy saves, the tokens of an evaluation, the
+//!    configuration of a run
+//! 3. `step`: a training step
+//! 4. `run`: the folder of a run
+//! 5. `source`: a trained model, wherever it was saved
+//! 6. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `profile`, `plugin`, `cache`, `launch`: the commands
+//! 7. `main`: their arguments
 
 mod bench;
 mod cache;
@@ -32,6 +35,7 @@ mod sample;
 mod sequences;
 mod show;
 mod source;
+mod step;
 mod train;
 
 use std::io::Write;

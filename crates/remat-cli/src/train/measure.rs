@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::plan::Subject;
-use super::step::{Arguments, Numbers, Step, fit};
+use super::steps::fit;
 use crate::config::Config;
 use crate::data::Batch;
 use crate::model::Architecture;
 use crate::run::State;
+use crate::step::{Arguments, Numbers, Step};
 
 /// The measurements of a configuration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -4,12 +4,11 @@ mod course;
 mod evaluate;
 mod limit;
 mod measure;
-mod optimizer;
 mod origin;
 mod plan;
 mod prepare;
 mod progress;
-mod step;
+mod steps;
 mod stop;
 
 use std::io::Write;
@@ -23,9 +22,7 @@ use remat_io::{Checkpoints, save_report};
 
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure, profiled};
-pub(crate) use optimizer::OptimizerState;
-pub(crate) use plan::{shapes, step as planned_step, under as planned_under};
-pub(crate) use step::Step;
+pub(crate) use plan::{step as planned_step, under as planned_under};
 
 use crate::config::{Config, Flags};
 use crate::lock::Lock;
