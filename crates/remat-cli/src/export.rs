@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use remat::tree;
-use remat_cli::command;
+use remat_command::command;
 use remat_io::huggingface::{self, ExportOptions};
 
 use crate::config::Precision;

@@ -44,7 +44,7 @@ use std::thread;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use remat_cli::output::Output;
+use remat_command::output::Output;
 
 /// Train small language models, and see what every checkpoint policy costs.
 #[derive(Parser)]
@@ -124,7 +124,7 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     let command = thread::Builder::new().name("main".to_string()).stack_size(STACK);
-    match command.spawn(|| remat_cli::command::run(|cli: &Cli| run(&cli.command))).map(thread::JoinHandle::join) {
+    match command.spawn(|| remat_command::command::run(|cli: &Cli| run(&cli.command))).map(thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // The panic is told already.
         Ok(Err(_)) => ExitCode::from(101),

@@ -4,8 +4,8 @@ use anyhow::Result;
 use remat::ir::MemorySpace;
 use remat::report::{policy_decisions, readable_bytes, saved_residuals};
 use remat::{Policy, Tensor};
-use remat_cli::arguments::policy;
-use remat_cli::table::{table, thousands};
+use remat_command::arguments::policy;
+use remat_command::table::{table, thousands};
 
 use crate::model::Model;
 use crate::policy::{LISTED, shown};

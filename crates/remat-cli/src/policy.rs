@@ -40,7 +40,7 @@ pub(crate) fn shown(policy: Option<&Policy>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use remat_cli::arguments::policy;
+    use remat_command::arguments::policy;
 
     use super::*;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use remat::Cpu;
-use remat_cli::arguments;
-use remat_cli::{child, progress};
+use remat_command::arguments;
+use remat_command::{child, progress};
 use remat_io::save_report_with;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

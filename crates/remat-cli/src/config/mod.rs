@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use clap::builder::TypedValueParser;
 use remat::nn::Lora;
 use remat::{DType, Device, JitOptions, eval_shape, random};
-use remat_cli::arguments::{magnitude, up_to};
-use remat_cli::table::thousands;
+use remat_command::arguments::{magnitude, up_to};
+use remat_command::table::thousands;
 use remat_data::Tokenizer;
 use serde::Serialize;
 

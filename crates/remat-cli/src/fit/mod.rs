@@ -28,9 +28,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use remat::Policy;
-use remat_cli::arguments::{self, magnitude, up_to};
-use remat_cli::command::Exit;
-use remat_cli::progress;
+use remat_command::arguments::{self, magnitude, up_to};
+use remat_command::command::Exit;
+use remat_command::progress;
 use remat_xla::{AheadOptions, Effort};
 
 use crate::config::{Config, Form, OptimizerName, Precision, Setting};

@@ -4,8 +4,8 @@ use std::fmt;
 
 use anyhow::Result;
 use remat::report::readable_bytes;
-use remat_cli::table::{readable_seconds, table, thousands};
-use remat_cli::text::message;
+use remat_command::table::{readable_seconds, table, thousands};
+use remat_command::text::message;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use remat::Policy;
 use remat::report::readable_bytes;
-use remat_cli::arguments;
-use remat_cli::command::Exit;
+use remat_command::arguments;
+use remat_command::command::Exit;
 use remat_xla::{AheadOptions, Effort, Platform, Plugin, describe_plugin};
 
 use super::place::Place;

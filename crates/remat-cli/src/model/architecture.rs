@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use remat::nn::{self, Gpt2Config, LlamaConfig, RopeScaling};
-use remat_cli::arguments::up_to;
-use remat_cli::table::thousands;
+use remat_command::arguments::up_to;
+use remat_command::table::thousands;
 use remat_io::huggingface::{config_from_json, config_to_json};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

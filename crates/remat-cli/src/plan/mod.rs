@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use remat::Cpu;
-use remat_cli::arguments;
-use remat_cli::progress;
+use remat_command::arguments;
+use remat_command::progress;
 
 use crate::config::{Config, Flags};
 use crate::lock::Lock;

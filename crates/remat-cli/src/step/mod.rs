@@ -10,7 +10,7 @@ use anyhow::Result;
 use remat::nn::{Lora, Precision};
 use remat::optim::{LossScale, Mask, Optimizer, clip_by_global_norm, clip_by_value};
 use remat::{DType, Policy, Tensor, Tree, memory, scan, tree, value_and_grad_aux};
-use remat_cli::arguments;
+use remat_command::arguments;
 
 use crate::config::Config;
 use crate::data::Batch;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use remat::optim::LossScale;
 use remat::{JitOptions, Jitted, Tensor, jit_with};
-use remat_cli::output::Output;
-use remat_cli::text::shell_word;
+use remat_command::output::Output;
+use remat_command::text::shell_word;
 
 use super::evaluate::HeldOut;
 use super::prepare::{Job, Planned};

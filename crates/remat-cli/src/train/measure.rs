@@ -3,8 +3,8 @@
 use anyhow::{Result, anyhow};
 use remat::report::Profile;
 use remat::{Cpu, DType, JitOptions, jit_with, random, tree};
-use remat_cli::resident;
-use remat_cli::times::{median, median_profile};
+use remat_command::resident;
+use remat_command::times::{median, median_profile};
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;

@@ -15,9 +15,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use remat_cli::output::Output;
-use remat_cli::table::thousands;
-use remat_cli::text::{printable, shell_word};
+use remat_command::output::Output;
+use remat_command::table::thousands;
+use remat_command::text::{printable, shell_word};
 use remat_io::{Checkpoints, save_report};
 
 pub(crate) use evaluate::mean_loss;

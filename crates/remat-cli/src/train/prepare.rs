@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use remat::report::readable_bytes;
 use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
-use remat_cli::arguments;
-use remat_cli::command;
-use remat_cli::table::thousands;
+use remat_command::arguments;
+use remat_command::command;
+use remat_command::table::thousands;
 use remat_data::Tokenizer;
 use remat_io::Checkpoints;
 

@@ -1,5 +1,5 @@
-//! Helpers that the `remat` command shares with other commands, such as the benchmarks: exit codes and error lines, values of arguments,
-//! tables as text, texts of unknown origin, outputs that may go away, progress bars, times, and measurements in separate processes.
+//! What the commands `remat` and `remat-bench` share: exit codes and error lines, values of arguments, tables as text, texts of unknown
+//! origin, outputs that may go away, progress bars, times, and measurements in separate processes.
 //!
 //! Layers, each using only those above it in this list:
 //!
