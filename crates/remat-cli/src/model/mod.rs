@@ -55,6 +55,23 @@ impl Model {
         model
     }
 
+    /// The same model with its floats in this dtype, those of a block inside its checkpoint.
+    pub(crate) fn computed_in(&self, compute: DType) -> Model {
+        let precision = nn::Precision { compute, ..nn::Precision::default() };
+        match self {
+            Model::Gpt2(model) => {
+                let blocks = model.blocks.clone().with_compute(compute);
+                let rest = nn::Gpt2 { blocks: Vec::new().into(), ..model.clone() };
+                Model::Gpt2(nn::Gpt2 { blocks, ..precision.to_compute(&rest) })
+            }
+            Model::Llama(model) => {
+                let blocks = model.blocks.clone().with_compute(compute);
+                let rest = nn::Llama { blocks: Vec::new().into(), ..model.clone() };
+                Model::Llama(nn::Llama { blocks, ..precision.to_compute(&rest) })
+            }
+        }
+    }
+
     /// The same model with its blocks stacked, so that they run as a loop.
     ///
     /// # Errors

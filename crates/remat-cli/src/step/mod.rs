@@ -7,7 +7,7 @@
 mod optimizer;
 
 use anyhow::Result;
-use remat::nn::{Lora, Precision};
+use remat::nn::Lora;
 use remat::optim::{LossScale, Mask, Optimizer, clip_by_global_norm, clip_by_value};
 use remat::{DType, Policy, Tensor, Tree, memory, scan, tree, value_and_grad_aux};
 use remat_command::arguments;
@@ -82,8 +82,7 @@ impl Step {
 
     /// The mean loss of a batch, f32.
     pub(crate) fn loss(&self, model: &Model, batch: &Batch, policy: Option<&Policy>) -> Tensor {
-        let precision = Precision { compute: self.compute, ..Precision::default() };
-        precision.to_compute(model).loss(batch, policy)
+        model.computed_in(self.compute).loss(batch, policy)
     }
 
     /// The mean loss of a batch, and the gradient of the trained parameters, which is that of the scaled loss if there is a scale.
