@@ -40,7 +40,7 @@ import numpy as np  # noqa: E402
 import jax_decoder  # noqa: E402
 
 sizes = {name: getattr(a, name) for name in ("layers", "width", "heads", "key_heads", "head_features", "hidden", "vocabulary")}
-decoder = jax_decoder.Decoder(dict(sizes, kind="llama", tied=False, positions=0), a.policy, a.sequence)
+decoder = jax_decoder.Decoder(dict(sizes, kind="llama", tied=False, epsilon=1e-5, theta=500_000.0, scaling=None), a.policy, a.sequence)
 
 topology = topologies.get_topology_desc(a.topology, "tpu")
 mesh = Mesh(np.array(topology.devices).reshape(a.chips), ("data",))

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use remat::Policy;
-use remat_cli::arguments::policy;
+use remat_command::arguments::policy;
 
 /// The meaning of a list of policies, for the help.
 pub(crate) const POLICY_HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the \

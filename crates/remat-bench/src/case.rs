@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use remat::{DType, Device, Policy, Tensor, Tree, make_jaxpr, random, value_and_grad};
-use remat_cli::arguments::policy;
+use remat_command::arguments::policy;
 use remat_ir::{Jaxpr, Profile};
 use remat_opt::cost::contractions;
 use serde::{Deserialize, Serialize};

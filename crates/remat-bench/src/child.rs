@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use remat_cli::{child, progress};
+use remat_command::{child, progress};
 
 use crate::case::{Case, Record};
 

@@ -79,7 +79,7 @@ enum Command {
 static ALLOCATOR: remat_alloc::Counting = remat_alloc::Counting::new();
 
 fn main() -> ExitCode {
-    remat_cli::command::run(run)
+    remat_command::command::run(run)
 }
 
 /// Measures, and prints the results.

@@ -6,8 +6,8 @@ use remat::report::MemoryStats;
 use remat::tree::leaves;
 use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
 use remat_alloc::give_back_free;
-use remat_cli::resident;
-use remat_cli::times::{median, median_profile};
+use remat_command::resident;
+use remat_command::times::{median, median_profile};
 use remat_ir::Profile;
 
 use crate::ALLOCATOR;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use remat_cli::arguments::{threads_or_all, up_to};
+use remat_command::arguments::{threads_or_all, up_to};
 
 use crate::case::{Case, Float, Record, Work, label};
 use crate::{child, report};

@@ -1,6 +1,6 @@
 //! Tables of measurements.
 
-use remat_cli::table::table;
+use remat_command::table::table;
 
 use crate::case::Record;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use remat::tree;
-use remat_cli::command;
+use remat_command::command;
 use remat_io::huggingface::{self, ExportOptions};
 
 use crate::config::Precision;
@@ -49,6 +49,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
         (Model::Llama(model), Architecture::Llama(config)) => {
             huggingface::save_with_files(&options, &args.to, model, config, files)
+        }
+        (_, Architecture::Qwen2(_)) => {
+            anyhow::bail!("a model of type `qwen2` cannot be written as a Hugging Face folder")
         }
         _ => anyhow::bail!("the weights of `{}` are not those of its model", saved.path().display()),
     }

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use remat::random;
-use remat_cli::arguments::up_to;
-use remat_cli::command;
-use remat_cli::table::thousands;
-use remat_cli::text::printable;
+use remat_command::arguments::up_to;
+use remat_command::command;
+use remat_command::table::thousands;
+use remat_command::text::printable;
 use remat_data::TokenStream;
 
 use crate::data::{open, plain};

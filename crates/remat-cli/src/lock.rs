@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use remat::Plan;
 use remat::report::readable_bytes;
-use remat_cli::command;
+use remat_command::command;
 
 /// The flags of the file of a plan.
 #[derive(clap::Args, Default)]

@@ -4,10 +4,13 @@
 //!
 //! 1. `policy`, `lock`, `machine`, `page`, `data`, `records`, `model`: the policies of tables, files of plans, the memory of this machine,
 //!    pages with charts, the text, the measurements of a run, the language model
-//! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
-//! 3. `source`: a trained model, wherever it was saved
-//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `profile`, `plugin`, `cache`, `launch`: the commands
-//! 5. `main`: their arguments
+//! 2. `sample`, `memory`, `sequences`, `config`: text out of a model, the bytes that each policy saves, the tokens of an evaluation, the
+//!    configuration of a run
+//! 3. `step`: a training step
+//! 4. `run`: the folder of a run
+//! 5. `source`: a trained model, wherever it was saved
+//! 6. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plan`, `profile`, `plugin`, `cache`, `launch`: the commands
+//! 7. `main`: their arguments
 
 mod bench;
 mod cache;
@@ -32,6 +35,7 @@ mod sample;
 mod sequences;
 mod show;
 mod source;
+mod step;
 mod train;
 
 use std::io::Write;
@@ -40,7 +44,7 @@ use std::thread;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use remat_cli::output::Output;
+use remat_command::output::Output;
 
 /// Train small language models, and see what every checkpoint policy costs.
 #[derive(Parser)]
@@ -120,7 +124,7 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     let command = thread::Builder::new().name("main".to_string()).stack_size(STACK);
-    match command.spawn(|| remat_cli::command::run(|cli: &Cli| run(&cli.command))).map(thread::JoinHandle::join) {
+    match command.spawn(|| remat_command::command::run(|cli: &Cli| run(&cli.command))).map(thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // The panic is told already.
         Ok(Err(_)) => ExitCode::from(101),

@@ -4,11 +4,11 @@ use anyhow::Result;
 use remat::ir::MemorySpace;
 use remat::report::{policy_decisions, readable_bytes, saved_residuals};
 use remat::{Policy, Tensor};
-use remat_cli::arguments::policy;
-use remat_cli::table::{table, thousands};
+use remat_command::arguments::policy;
+use remat_command::table::{table, thousands};
 
 use crate::model::Model;
-use crate::policy::LISTED;
+use crate::policy::{LISTED, shown};
 
 /// A table of the policies: the planned peak of a step, which `peak` computes for a policy as it prints (`None` where the device's own
 /// compiler plans), then the bytes that each keeps for the backward pass of the loss: values that the step computes, without weights and
@@ -30,10 +30,10 @@ pub(crate) fn report(
     let mut costs = Vec::new();
     for policy in policies {
         let kept = kept(model, |model| loss(model, policy.as_ref()))?;
-        costs.push((Policy::name_of(policy.as_ref()), peak(&Policy::name_of(policy.as_ref()))?, kept));
+        costs.push((shown(policy.as_ref()), peak(&shown(policy.as_ref()))?, kept));
     }
     let plain = costs.iter().find(|(name, ..)| name == "none").and_then(|(_, peak, _)| *peak);
-    let chosen_name = Policy::name_of(chosen);
+    let chosen_name = shown(chosen);
     let rows = costs.iter().map(|(name, peak, kept)| {
         let mark = if *name == chosen_name { "> " } else { "  " };
         let share = peak.zip(plain).map(|(peak, plain)| format!("{:.0}%", 100.0 * peak as f64 / plain.max(1) as f64));

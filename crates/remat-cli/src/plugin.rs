@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use remat_cli::command;
-use remat_cli::table::table;
-use remat_cli::text::{message, printable};
+use remat_command::command;
+use remat_command::table::table;
+use remat_command::text::{message, printable};
 use remat_xla::{AheadOptions, Platform, Plugin, PluginDescription, describe_plugin};
 use tempfile::NamedTempFile;
 

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use remat::eval_shape;
 use remat::nn::Lora;
 use remat::optim::LossScale;
-use remat_cli::command;
-use remat_cli::text::shell_word;
+use remat_command::command;
+use remat_command::text::shell_word;
 use remat_data::Tokenizer;
 use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Metrics, Progress, Snapshot, save_text};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::config::Config;
 use crate::data::{Text, plain};
 use crate::model::{Architecture, Model};
-use crate::train::{OptimizerState, Step, shapes};
+use crate::step::{OptimizerState, Step};
 
 /// The parent folder of runs without a given folder.
 const RUNS: &str = "runs";
@@ -180,7 +180,7 @@ impl Saved {
 
     /// An abstract model of the same sizes.
     fn shapes(&self) -> remat::Result<Model> {
-        shapes(&self.config, &self.architecture)
+        self.config.shapes(&self.architecture)
     }
 
     /// The file of the tokenizer, unless tokens are bytes: the copy in the folder of the run, or else the original file.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use remat::nn::{Generator, Sampling};
 use remat::{JitOptions, eval_shape, random};
-use remat_cli::arguments::{magnitude, up_to};
-use remat_cli::text::printable;
+use remat_command::arguments::{magnitude, up_to};
+use remat_command::text::printable;
 use remat_data::Tokenizer;
 use serde::Serialize;
 

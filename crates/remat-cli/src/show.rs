@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use remat::ir::{Jaxpr, PrintOptions};
 use remat::report::{fwd_bwd, saved_residuals};
 use remat::{Cpu, DType, Device, JitOptions, Plan, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
-use remat_cli::arguments::{self, up_to};
-use remat_cli::text::printable;
+use remat_command::arguments::{self, up_to};
+use remat_command::text::printable;
 
 use crate::{plan, policy};
 

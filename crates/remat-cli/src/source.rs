@@ -63,7 +63,9 @@ impl Source {
         let tokenizer = tokenizer(path, architecture.vocabulary())?;
         let model = match &architecture {
             Architecture::Gpt2(_) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, None)?.0),
-            Architecture::Llama(_) => Model::Llama(huggingface::load::<nn::Llama>(path, None)?.0),
+            Architecture::Llama(_) | Architecture::Qwen2(_) => {
+                Model::Llama(huggingface::load::<nn::Llama>(path, None)?.0)
+            }
         };
         let window = architecture.context().clamp(1, TOKENS);
         Ok(Source {
@@ -96,9 +98,5 @@ fn tokenizer(path: &Path, vocabulary: usize) -> Result<Tokenizer> {
 
 /// The tokens of a configuration that end a text. Numbers that are not tokens are ignored.
 fn ends(architecture: &Architecture) -> Vec<u32> {
-    let tokens = match architecture {
-        Architecture::Gpt2(config) => &config.eos_token_id,
-        Architecture::Llama(config) => &config.eos_token_id,
-    };
-    tokens.iter().filter_map(|&token| u32::try_from(token).ok()).collect()
+    architecture.ends().iter().filter_map(|&token| u32::try_from(token).ok()).collect()
 }

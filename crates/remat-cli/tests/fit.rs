@@ -194,7 +194,7 @@ fn mistakes_are_found_before_compilations() {
 fn weights_may_have_another_dtype_than_activations() {
     let output = fit("--target cpu --policy Names(qkv) --policy OffloadNames(qkv) --dtype bf16 --parameters f32");
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(text.contains(" of f32 (layers 2, ") && text.contains("), computed in bf16, batch 2"), "{text}");
+    assert!(text.contains(" of f32 (llama, layers 2, ") && text.contains("), computed in bf16, batch 2"), "{text}");
     let of = |dtype: &str| {
         let all = rows(&fit(&format!("--target cpu --policy none --dtype bf16 --parameters {dtype}")));
         all[0][3..5].to_vec()
@@ -203,6 +203,51 @@ fn weights_may_have_another_dtype_than_activations() {
     assert_ne!(of("f32"), of("bf16"));
     assert_eq!(rows(&output).len(), 2, "{text}");
     assert!(text.contains("OffloadNames(qkv)"), "{text}");
+}
+
+/// `remat fit` measures the step that `remat train` runs: for this machine both name the same peak, to the byte.
+#[test]
+fn the_step_is_that_of_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let [config, by_fit, by_bench] = ["run.toml", "fit.json", "bench.json"].map(|name| folder.path().join(name));
+    let json = |path: &std::path::Path| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        let output = command.args(args).arg("--config").arg(&config).output().unwrap();
+        assert!(output.status.success(), "{args:?} {}", String::from_utf8_lossy(&output.stderr));
+    };
+    for (settings, policy) in [
+        ("", "none"),
+        ("", "Names(attn)"),
+        ("model = 'llama-tiny'\nlayers-as = 'scan'\ndtype = 'bf16'", "Nothing"),
+        ("model = 'llama-tiny'\noptimizer = 'adafactor'\nclip-norm = 0", "Dots"),
+        ("dtype = 'f16'\naccumulate = 2\nclip-value = 0.5\noptimizer = 'sgd'", "Names(attn, up)"),
+        ("lora = 2\nlayers-as = 'scan'\ncontext = 32", "DotsWithNoBatchDims"),
+    ] {
+        std::fs::write(&config, format!("layers = 3\nwidth = 32\nbatch = 4\n{settings}\n")).unwrap();
+        run(&["fit", "--target", "cpu", "--policy", policy, "--json", by_fit.to_str().unwrap()]);
+        run(&["bench", "policies", "--only", policy, "--repeat", "1", "--json", by_bench.to_str().unwrap()]);
+        let (fit, bench) = (json(&by_fit)["rows"][0]["peak"].clone(), json(&by_bench)["rows"][0]["planned"].clone());
+        assert!(fit.as_u64().is_some() && fit == bench, "{settings} {policy}: {fit} {bench}");
+    }
+}
+
+/// The names of models are those of `remat train`, the small ones included.
+#[test]
+fn commands_know_the_same_models() {
+    for model in ["gpt2-tiny", "llama-tiny"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        let output = command.args(["fit", "--target", "cpu", "--policy", "none", "--model", model]).output().unwrap();
+        assert_eq!(rows(&output).len(), 1);
+    }
+    for command in ["fit", "bench policies", "plan", "profile"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_remat"));
+        let output = run.args(command.split(' ')).args(["--model", "lama-3b"]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.ends_with("nor a folder with one; did you mean `llama-3b`?\n"), "{command}: {error}");
+    }
 }
 
 /// A script can tell whether there is an answer.

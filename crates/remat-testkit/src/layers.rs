@@ -1,7 +1,8 @@
 //! The test of layers: a module uses only modules of its own layer and of those above it in the list.
 //!
 //! The list is in the documentation of the crate's root, so that what readers are told is what is tested: numbered lines,
-//! each with the names of modules in backticks up to a colon.
+//! each with the names of modules in backticks up to a colon. A package with a library and a command has two roots and two
+//! lists, and a module belongs to the root that lists it; those of the command use the library by its name.
 //!
 //! ```text
 //! //! 1. `dtype`, [`aval`](Aval): values
@@ -37,24 +38,35 @@ pub fn faults(src: impl AsRef<Path>) -> io::Result<Vec<String>> {
     Ok(faults_of(&files))
 }
 
+/// What the root of a library or of a command says about its modules.
+struct Root {
+    /// The number of the layer of each module.
+    layers: HashMap<String, usize>,
+    /// The module of each name that the root re-exports.
+    owners: HashMap<String, String>,
+}
+
 /// As [`faults`], of files by their paths below `src`.
 fn faults_of(files: &[(String, String)]) -> Vec<String> {
-    let root = files.iter().find(|(path, _)| path == "lib.rs").map_or("", |(_, text)| text);
-    let layers = listed_layers(root);
-    let owners = owners(root, files);
+    let roots: Vec<Root> = ["lib.rs", "main.rs"]
+        .iter()
+        .filter_map(|root| files.iter().find(|(path, _)| path == root))
+        .map(|(_, text)| Root { layers: listed_layers(text), owners: owners(text, files) })
+        .collect();
     let mut faults = Vec::new();
     for (path, text) in files {
         let module = module_of(path);
         if matches!(module, "lib" | "main") || path.ends_with("/tests.rs") {
             continue;
         }
-        let Some(&layer) = layers.get(module) else {
+        let listed = roots.iter().find_map(|root| Some((root, *root.layers.get(module)?)));
+        let Some((root, layer)) = listed else {
             faults.push(format!("{path}: no layer lists `{module}`"));
             continue;
         };
         for (line, name) in uses(text) {
-            let target = owners.get(name).map_or(name, |owner| owner.as_str());
-            if layers.get(target).is_some_and(|&other| other > layer) {
+            let target = root.owners.get(name).map_or(name, |owner| owner.as_str());
+            if root.layers.get(target).is_some_and(|&other| other > layer) {
                 faults.push(format!("{path}:{line}: `{module}` of layer {layer} uses `{name}` of `{target}` below it"));
             }
         }
@@ -180,6 +192,18 @@ mod tests {
             ("also/tests.rs", "use crate::top::T;"),
         ]);
         assert_eq!(faults_of(&files), Vec::<String>::new());
+    }
+
+    /// The command's modules are apart from the library's, even where names are the same.
+    #[test]
+    fn a_command_beside_a_library_has_layers_of_its_own() {
+        let files = files(&[
+            ("main.rs", "//! 1. `early`: first\n//! 2. `late`, `main`: last\n\nuse late::go;"),
+            ("late.rs", "use crate::early::E;\nuse the_library::top::T;"),
+            ("early.rs", "use crate::{A, late::L};\nuse crate::top::T;"),
+            ("base.rs", ""),
+        ]);
+        assert_eq!(faults_of(&files), ["early.rs:1: `early` of layer 1 uses `late` of `late` below it"]);
     }
 
     #[test]

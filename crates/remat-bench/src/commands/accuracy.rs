@@ -4,9 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use remat::{DType, Device, JitOptions, PoolConfig, Tensor, grad, jit_with, nn};
-use remat_cli::arguments::up_to;
-use remat_cli::table::table;
-use remat_cli::times::median;
+use remat_command::arguments::up_to;
+use remat_command::table::table;
+use remat_command::times::median;
 use serde::Serialize;
 
 use crate::case::{Float, label};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 use remat::Device;
-use remat_cli::arguments::{policy, up_to};
-use remat_cli::table::table;
+use remat_command::arguments::{policy, up_to};
+use remat_command::table::table;
 use remat_ir::Profile;
 
 use crate::arguments::POLICY_HELP;

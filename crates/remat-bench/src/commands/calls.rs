@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 use remat::{DType, Device, Tensor, jit, value_and_grad};
-use remat_cli::arguments::{policy, up_to};
-use remat_cli::table::table;
-use remat_cli::times::median;
+use remat_command::arguments::{policy, up_to};
+use remat_command::table::table;
+use remat_command::times::median;
 use remat_xla::{Platform, Xla};
 use serde::Serialize;
 

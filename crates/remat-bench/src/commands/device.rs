@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use remat::{DType, Device, JitOptions, Tensor, jit_with, random};
-use remat_cli::arguments::up_to;
-use remat_cli::times::median;
+use remat_command::arguments::up_to;
+use remat_command::times::median;
 use remat_xla::{Platform, Xla};
 use serde::Serialize;
 

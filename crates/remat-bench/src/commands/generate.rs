@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use remat::nn::{Decoder, Generator, Gpt2, Gpt2Config, Llama, LlamaConfig, Sampling};
 use remat::tree::leaves;
 use remat::{Cpu, DType, JitOptions, random};
-use remat_cli::arguments::up_to;
-use remat_cli::times::median;
+use remat_command::arguments::up_to;
+use remat_command::times::median;
 use remat_io::huggingface;
 use serde::Serialize;
 
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         writeln!(
             out,
             "{} parameters: prompt {:.1} ms, token {:.2} ms, {tokens_per_s:.1} tokens per second, weights at {weights_gb_per_s:.1} GB/s",
-            remat_cli::table::thousands(*parameters),
+            remat_command::table::thousands(*parameters),
             1e3 * prompt_s,
             1e3 * token_s
         )?;

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use remat::{Cpu, DType};
-use remat_cli::arguments::{policy, up_to};
-use remat_cli::table::table;
-use remat_cli::times::median;
+use remat_command::arguments::{policy, up_to};
+use remat_command::table::table;
+use remat_command::times::median;
 use remat_ir::{Array, Aval, CompileOptions, Device, Executable, Jaxpr, Literal, MemoryStats, Rematerialization};
 use serde::Serialize;
 

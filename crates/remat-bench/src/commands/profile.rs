@@ -7,9 +7,9 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use remat::report::Profile;
 use remat::{Cpu, DType};
-use remat_cli::arguments::{policy, up_to};
-use remat_cli::table::table;
-use remat_cli::times::{median, median_profile};
+use remat_command::arguments::{policy, up_to};
+use remat_command::table::table;
+use remat_command::times::{median, median_profile};
 use remat_ir::{Array, CompileOptions, Device, Executable, Literal, Value};
 
 use crate::case::{Work, label};

@@ -7,9 +7,9 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::ValueEnum;
 use remat::{DType, Tensor, checkpoint, grad, jit, random};
-use remat_cli::arguments::{policy, up_to};
-use remat_cli::table::table;
-use remat_cli::times::median;
+use remat_command::arguments::{policy, up_to};
+use remat_command::table::table;
+use remat_command::times::median;
 use serde::Serialize;
 
 /// Arguments of `remat-bench reads`.

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use remat::tree::leaves;
 use remat::{DType, Tensor, jit, value_and_grad};
-use remat_cli::arguments::policy;
+use remat_command::arguments::policy;
 use serde::Serialize;
 
 use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};

@@ -9,7 +9,7 @@ use std::array;
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, random, scan};
-use remat_cli::arguments::up_to;
+use remat_command::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
 /// Added to a variance before its root.

@@ -5,7 +5,7 @@
 
 use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
 use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
-use remat_cli::arguments::up_to;
+use remat_command::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
 /// Blocks of each stage.

@@ -6,7 +6,7 @@
 
 use remat::nn::{Conv, GroupNorm};
 use remat::{DType, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
-use remat_cli::arguments::up_to;
+use remat_command::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
 /// Groups of each norm.

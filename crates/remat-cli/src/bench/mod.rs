@@ -6,7 +6,7 @@ mod products;
 use std::io::Write;
 
 use anyhow::Result;
-use remat_cli::child;
+use remat_command::child;
 
 /// The hidden command that measures one policy.
 const ONE_POLICY: &str = "one-policy";

@@ -7,16 +7,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use remat::{Cpu, Policy};
-use remat_cli::arguments;
-use remat_cli::{child, progress};
+use remat::Cpu;
+use remat_command::arguments;
+use remat_command::{child, progress};
 use remat_io::save_report_with;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::{Config, Flags};
 use crate::model::Architecture;
-use crate::policy::LISTED;
+use crate::policy::{LISTED, shown};
 use crate::train::{Measured, architecture, measure, planned_step, planned_under};
 use report::Table;
 
@@ -81,7 +81,7 @@ pub(super) fn one(case: Case) -> Result<Measured> {
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
-    let named = |text: &str| Ok::<_, anyhow::Error>(Policy::name_of(arguments::policy(text)?.as_ref()));
+    let named = |text: &str| Ok::<_, anyhow::Error>(shown(arguments::policy(text)?.as_ref()));
     let asked: Vec<&str> = match args.only.is_empty() {
         true => LISTED.into_iter().chain([config.policy.as_str()]).collect(),
         false => args.only.iter().map(String::as_str).collect(),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use remat::{Cpu, DType, JitOptions, Tensor, jit_with};
-use remat_cli::arguments::{threads_or_all, up_to};
-use remat_cli::table::table;
+use remat_command::arguments::{threads_or_all, up_to};
+use remat_command::table::table;
 use remat_kernels::{Threads, ceiling, read_rate};
 use serde::Serialize;
 

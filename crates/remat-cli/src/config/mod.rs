@@ -6,11 +6,12 @@ mod settings;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use clap::builder::TypedValueParser;
 use remat::nn::Lora;
-use remat::{DType, Device, JitOptions, random};
-use remat_cli::arguments::{magnitude, up_to};
-use remat_cli::table::thousands;
+use remat::{DType, Device, JitOptions, eval_shape, random};
+use remat_command::arguments::{magnitude, up_to};
+use remat_command::table::thousands;
 use remat_data::Tokenizer;
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ pub(crate) struct Config {
     #[arg(long, value_name = "PATH")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// A model of known sizes: gpt2-tiny, llama-tiny, gpt2 (124 million parameters), gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b,
-    /// llama-8b; the following flags override its sizes
+    /// llama-8b, decoder-3b; or the config.json of a Hugging Face model (GPT-2, Llama, Mistral, Qwen2); the following flags override its sizes
     #[arg(long, value_name = "NAME", default_value = "gpt2-tiny")]
     pub(crate) model: String,
     #[command(flatten)]
@@ -169,6 +170,13 @@ pub(crate) enum OptimizerName {
     Muon,
 }
 
+impl OptimizerName {
+    /// The name, as it is typed.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+}
+
 /// The longest default sequence.
 const CONTEXT: usize = 1024;
 
@@ -223,6 +231,14 @@ impl Config {
     /// As [`Config::prepared`].
     pub(crate) fn model(&self, architecture: &Architecture, key: &random::Key) -> remat::Result<Model> {
         self.prepared(Model::init(key.fold_in(0), architecture, DType::F32), key)
+    }
+
+    /// The model in the form for training, abstract.
+    ///
+    /// # Errors
+    /// As [`Config::prepared`]; if its sizes do not fit each other.
+    pub(crate) fn shapes(&self, architecture: &Architecture) -> remat::Result<Model> {
+        eval_shape(|(): &()| self.model(architecture, &random::key(0)))(&())
     }
 
     /// The model in the form for training: with adapters if requested, and with its blocks as a list or stacked.

@@ -4,21 +4,24 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use remat::ir::{CompileOptions, MemoryStats};
 use remat::report::readable_bytes;
 use remat::tree::leaves;
-use remat::{Cpu, DType, Device, JitOptions, Policy, Tensor, jit_with, random};
-use remat_cli::arguments;
-use remat_cli::table::{readable_seconds, table};
-use remat_cli::times::median;
-use remat_cli::{child, progress, resident};
+use remat::{Cpu, DType, Device, Policy, Tensor, jit_with};
+use remat_command::arguments;
+use remat_command::table::{readable_seconds, table};
+use remat_command::times::median;
+use remat_command::{child, progress, resident};
 use remat_xla::{DeviceMemory, Platform, Xla};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::config::Config;
-use super::decoder::Batch;
 use super::estimate::Work;
-use super::step::{Optimizer, Step};
+use super::step::{Step, native};
+use crate::config::{Config, Precision};
+use crate::policy::shown;
+use crate::train::architecture;
 
 /// The hidden command that runs one policy.
 pub(crate) const ONE: &str = "fit-one-policy";
@@ -26,15 +29,16 @@ pub(crate) const ONE: &str = "fit-one-policy";
 /// A policy to run in a process of its own, so that the peak of the device's allocator, which is never reset, is that of this policy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
-    pub(super) model: String,
+    /// Those of the configuration, without the policy.
+    pub(super) settings: Map<String, Value>,
+    /// The dtype of the weights.
+    pub(super) parameters: String,
+    /// Whether the step has an optimizer.
+    pub(super) updates: bool,
     pub(super) device: String,
     pub(super) policy: String,
     /// The batches that run one after the other, also after one that fails.
     pub(super) batches: Vec<usize>,
-    pub(super) context: usize,
-    pub(super) optimizer: Optimizer,
-    pub(super) dtype: String,
-    pub(super) parameters: String,
     /// Timed steps, after one that compiles.
     pub(super) steps: usize,
 }
@@ -130,18 +134,13 @@ pub(crate) fn one(case: &str, out: &mut impl Write) -> Result<()> {
 fn rows(case: Case) -> Result<Vec<Row>> {
     let device = Device::named(&case.device)?;
     let policy = arguments::policy(&case.policy)?;
-    let config = Config::read(&case.model)?;
+    let config = Config::from_settings(&case.settings)?;
+    let architecture = architecture(&config)?;
+    let parameters = Precision::from_str(&case.parameters, false).map_err(anyhow::Error::msg)?.dtype();
+    let step = Step { config, architecture, parameters, updates: case.updates, chips: 1 };
     let row = |&batch: &usize| -> Result<Row> {
-        let step = Step {
-            config: config.clone(),
-            dtype: dtype(&case.dtype)?,
-            parameters: dtype(&case.parameters)?,
-            optimizer: case.optimizer,
-            batch,
-            context: case.context,
-            chips: 1,
-        };
-        let mut row = Row::failed(device.name(), &Policy::name_of(policy.as_ref()), batch, None);
+        let step = step.with(batch, 1);
+        let mut row = Row::failed(device.name(), &shown(policy.as_ref()), batch, None);
         let planned = plan(&step, policy.as_ref(), &device);
         row.planned = planned.as_ref().ok().copied();
         let measured = planned.and_then(|_| measure(&step, policy.as_ref(), &device, case.steps));
@@ -150,10 +149,6 @@ fn rows(case: Case) -> Result<Vec<Row>> {
         Ok(row)
     };
     case.batches.iter().map(row).collect()
-}
-
-fn dtype(name: &str) -> Result<DType> {
-    super::dtype(name).map_err(anyhow::Error::msg)
 }
 
 /// The rows of all policies.
@@ -180,7 +175,7 @@ pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write
     let bar = progress::bar(policies.len());
     let mut all = Vec::new();
     for policy in policies {
-        let policy = super::place::shown(policy.as_ref());
+        let policy = shown(policy.as_ref());
         bar.set_message(policy.clone());
         let case = Case { policy: policy.clone(), ..case.clone() };
         let failed = |error: &anyhow::Error| -> Vec<Row> {
@@ -230,9 +225,10 @@ fn cells(row: &Row) -> Vec<String> {
 fn plan(step: &Step, policy: Option<&Policy>, device: &Device) -> Result<Planned> {
     let traced = step.trace(policy)?;
     let flops = Work::of(&step.trace(None)?.jaxpr, 0, device.name() == Cpu::NAME).flops;
-    let arguments = traced.jaxpr.in_avals().len();
-    // The batch comes last.
-    let donated = (0..arguments).map(|i| traced.donates && i + 2 < arguments).collect();
+    let inputs = traced.jaxpr.in_avals().len();
+    // Constants come first, and the batch last.
+    let given = inputs - traced.arguments..inputs - 2;
+    let donated = (0..inputs).map(|i| traced.donates && given.contains(&i)).collect();
     let started = Instant::now();
     let compiled =
         device.engine().compile_with(&traced.jaxpr, &CompileOptions { donated, ..CompileOptions::default() })?;
@@ -304,19 +300,4 @@ fn xla(device: &Device) -> Result<Option<Xla>> {
     let Some(platform) = Platform::of_device(device.name()) else { return Ok(None) };
     let ordinal = device.name().split_once(':').and_then(|(_, ordinal)| ordinal.parse().ok());
     Ok(Some(Xla::device(platform, ordinal.context("a device without a number")?)?))
-}
-
-/// On the native engine, whatever the default device is.
-fn native() -> JitOptions {
-    JitOptions { device: Some(Device::cpu()), ..JitOptions::default() }
-}
-
-/// A batch of random tokens, the same for each engine.
-pub(super) fn tokens(step: &Step) -> remat::Result<Batch> {
-    let (shape, most) = ([step.batch, step.context + 1], step.config.vocabulary as i64);
-    let drawn = |_: &()| {
-        let all = random::randint(random::key(1), shape, DType::I32, 0..most);
-        Batch::new(all.index((.., ..step.context)), all.index((.., 1..)))
-    };
-    jit_with(&native(), drawn).call(())
 }

@@ -1,16 +1,13 @@
-//! `remat fit`: the memory and time of a training step on chips that are not in the machine, under each policy.
+//! `remat fit`: the memory and time of a training step of `remat train` on chips that are not in the machine, under each policy.
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `config`, `row`: sizes of models, rows of the table
-//! 2. `decoder`: the model; `estimate`: operations and times
-//! 3. `step`: the training step, traced
-//! 4. `place`: a step compiled for a target; `search`: the largest batch; `jobs`: several at one time; `stop`: signals
-//! 5. `measured`: a step run on a device of this machine
-//! 6. `report`, `page`: the rows as text, JSON and a page; `self_test`: checks of all of this
+//! 1. `row`: rows of the table; `estimate`: operations and times
+//! 2. `step`: the training step, traced
+//! 3. `place`: a step compiled for a target; `search`: the largest batch; `jobs`: several at one time; `stop`: signals
+//! 4. `measured`: a step run on a device of this machine
+//! 5. `report`, `page`: the rows as text, JSON and a page; `self_test`: checks of all of this
 
-mod config;
-mod decoder;
 mod estimate;
 mod jobs;
 mod measured;
@@ -29,54 +26,65 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use remat::{DType, Policy};
-use remat_cli::arguments::{self, up_to};
-use remat_cli::command::Exit;
-use remat_cli::progress;
+use clap::ValueEnum;
+use remat::Policy;
+use remat_command::arguments::{self, magnitude, up_to};
+use remat_command::command::Exit;
+use remat_command::progress;
 use remat_xla::{AheadOptions, Effort};
 
-use config::Config;
+use crate::config::{Config, Form, OptimizerName, Precision, Setting};
+use crate::model::{Architecture, Sizes};
+use crate::policy::{self, COMPILED};
+use crate::train::architecture;
 use place::Place;
 use row::Row;
 use search::Search;
-use step::{Optimizer, Step};
+use step::{NO_OPTIMIZER, Step};
 use stop::Stop;
-
-/// The default policies of the table, with some of the names of values in a block (`Block::apply`).
-const POLICIES: [&str; 6] =
-    ["none", "Dots", "DotsWithNoBatchDims", "Names(qkv, attn)", "OffloadNames(qkv, attn)", "Nothing"];
 
 /// Arguments of `remat fit`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The model: gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a Hugging Face
-    /// model (GPT-2, Llama, Mistral, Qwen2)
-    #[arg(long, default_value = "gpt2")]
-    model: String,
+    /// A TOML file with settings, like that of `remat train`: the step that it runs with them, whose weights are f32, instead of the defaults
+    /// below
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The model: gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, gpt2-tiny, llama-tiny, or the config.json
+    /// of a Hugging Face model (GPT-2, Llama, Mistral, Qwen2) [default: gpt2]
+    #[arg(long)]
+    model: Option<String>,
     /// Target chips: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of one kind as in tpu-v5e:2x4 or h100:8; cpu (this
     /// machine, with the native engine), xla-cpu (with XLA); all (one of each chip, and cpu); or a list separated by commas
     #[arg(long = "target", default_value = "tpu-v5e", value_delimiter = ',')]
     targets: Vec<String>,
-    /// A policy to compare; repeat the flag for several. The names in a block are qkv, attn, gate (if the model has one) and up;
+    /// A policy to compare; repeat the flag for several. The names in a block are qkv, attn, up, mlp and, in Llama, gate;
     /// offload_names moves values to the memory of the host [default: none, dots, dots_with_no_batch_dims, names(qkv, attn),
     /// offload_names(qkv, attn), nothing]
     #[arg(long = "policy")]
     policies: Vec<String>,
-    /// Sequences per step, on all chips together
-    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 20))]
-    batch: usize,
-    /// Tokens per sequence
-    #[arg(long, default_value_t = 1024, value_parser = up_to(1 << 24))]
-    context: usize,
-    /// The optimizer of the step
-    #[arg(long, value_enum, default_value = "adamw")]
-    optimizer: Optimizer,
-    /// Dtype of activations and products: bf16, f16 or f32
-    #[arg(long, default_value = "bf16", value_parser = dtype)]
-    dtype: DType,
-    /// Dtype of the weights, converted where they are used: f32 beside bf16 is what training usually takes [default: that of --dtype]
-    #[arg(long, value_parser = dtype)]
-    parameters: Option<DType>,
+    /// Sequences per batch, on all chips together [default: 8]
+    #[arg(long, value_parser = up_to(1 << 20))]
+    batch: Option<usize>,
+    /// Tokens per sequence [default: those of the model, up to 1024]
+    #[arg(long, value_parser = up_to(1 << 24))]
+    context: Option<usize>,
+    /// The optimizer of the step: adamw, adafactor, adam8bit, lion, sgd, muon, or none, where it returns the gradient [default: adamw]
+    #[arg(long, value_name = "NAME", value_parser = optimizer)]
+    optimizer: Option<Optimizer>,
+    /// Clip gradients to this global norm, 0 for no limit; `remat train` clips them to 1 unless it is told otherwise [default: 0]
+    #[arg(long, value_parser = magnitude)]
+    clip_norm: Option<f64>,
+    /// Form of the blocks in the program: scan (a loop over stacked weights, which compiles once), unroll (the equations of each block, the
+    /// default of `remat train`) [default: scan]
+    #[arg(long, value_name = "FORM", hide_possible_values = true)]
+    layers_as: Option<Form>,
+    /// Dtype of activations and products: bf16, f16 (with loss scaling) or f32 [default: bf16]
+    #[arg(long, hide_possible_values = true)]
+    dtype: Option<Precision>,
+    /// Dtype of the weights, converted where they are used: f32, which `remat train` has, bf16 or f16 [default: that of --dtype]
+    #[arg(long, value_name = "DTYPE", hide_possible_values = true)]
+    parameters: Option<Precision>,
     /// The effort of the compiler
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
@@ -119,12 +127,59 @@ enum Level {
     Full,
 }
 
-fn dtype(name: &str) -> Result<DType, String> {
-    match name {
-        "bf16" => Ok(DType::Bf16),
-        "f16" => Ok(DType::F16),
-        "f32" => Ok(DType::F32),
-        _ => Err("the dtypes are bf16, f16 and f32".to_string()),
+/// The optimizer of a step, if it has one.
+#[derive(Clone, Copy)]
+struct Optimizer(Option<OptimizerName>);
+
+fn optimizer(name: &str) -> Result<Optimizer, String> {
+    if name == NO_OPTIMIZER {
+        return Ok(Optimizer(None));
+    }
+    let names = || OptimizerName::value_variants().iter().map(|optimizer| optimizer.name());
+    let list = || format!("the optimizers are {} and {NO_OPTIMIZER}", names().collect::<Vec<_>>().join(", "));
+    OptimizerName::from_str(name, false).map(|name| Optimizer(Some(name))).map_err(|_| list())
+}
+
+/// The settings without those of the user: weights and activations of one dtype, blocks as a loop, and gradients that are not clipped.
+fn defaults() -> Result<Config> {
+    let (model, dtype, layers_as) = ("gpt2".to_string(), Precision::Bf16, Form::Scan);
+    Ok(Config { model, dtype, layers_as, clip_norm: 0.0, ..Config::of(&[])? })
+}
+
+impl Args {
+    /// The step that is asked for, on one chip.
+    ///
+    /// # Errors
+    /// If there is no such model, a file cannot be read, or settings are not valid.
+    fn step(&self) -> Result<Step> {
+        let mut config = match &self.config {
+            Some(path) => Config::of(&Setting::read(path)?)?,
+            None => defaults()?,
+        };
+        if let Some(model) = &self.model {
+            config.model = model.clone();
+        }
+        config.sizes.context = self.context.or(config.sizes.context);
+        config.batch = self.batch.unwrap_or(config.batch);
+        config.dtype = self.dtype.unwrap_or(config.dtype);
+        config.clip_norm = self.clip_norm.unwrap_or(config.clip_norm);
+        config.layers_as = self.layers_as.unwrap_or(config.layers_as);
+        let updates = !matches!(self.optimizer, Some(Optimizer(None)));
+        if let Some(Optimizer(Some(optimizer))) = self.optimizer {
+            config.optimizer = optimizer;
+        }
+        if let (None, Some(context)) = (&self.config, self.context) {
+            let most = Architecture::named(&config.model, &Sizes::default())?.positions();
+            let model = &config.model;
+            ensure!(
+                most.is_none_or(|most| context <= most),
+                "{model} has {} positions, fewer than the {context} of --context",
+                most.unwrap_or_default()
+            );
+        }
+        let of_weights = if self.config.is_some() { Precision::F32 } else { config.dtype };
+        let parameters = self.parameters.unwrap_or(of_weights).dtype();
+        Ok(Step { architecture: architecture(&config)?, config, parameters, updates, chips: 1 })
     }
 }
 
@@ -138,13 +193,22 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     if args.self_test {
         return self_test::run(out);
     }
-    let config = Config::read(&args.model)?;
-    config.check()?;
-    config.check_context(args.context)?;
-    let policies = if args.policies.is_empty() { POLICIES.map(String::from).to_vec() } else { args.policies.clone() };
-    let policies: Vec<Option<Policy>> = policies.iter().map(|text| arguments::policy(text)).collect::<Result<_>>()?;
+    let asked = args.step()?;
+    let mut policies =
+        if args.policies.is_empty() { COMPILED.map(String::from).to_vec() } else { args.policies.clone() };
+    if args.config.is_some() && args.policies.is_empty() {
+        policies.push(asked.config.policy.clone());
+    }
+    let mut read: Vec<Option<Policy>> = Vec::new();
+    for text in &policies {
+        let policy = arguments::policy(text)?;
+        if !read.contains(&policy) {
+            read.push(policy);
+        }
+    }
+    let policies = read;
     if let Some(device) = &args.run {
-        return run_on(device, args, &policies, out);
+        return run_on(device, args, &asked, &policies, out);
     }
     let mut places = Vec::new();
     for target in &args.targets {
@@ -153,35 +217,26 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     for place in &places {
         place.expect_compiler()?;
         let chips = place.chips();
-        ensure!(args.batch.is_multiple_of(chips), "{chips} chips do not divide a batch of {}", args.batch);
+        let batch = asked.config.batch;
+        ensure!(batch.is_multiple_of(chips), "{chips} chips do not divide a batch of {batch}");
     }
-    let step = |batch: usize, place: &Place| Step {
-        config: config.clone(),
-        dtype: args.dtype,
-        parameters: args.parameters.unwrap_or(args.dtype),
-        optimizer: args.optimizer,
-        batch,
-        context: args.context,
-        chips: place.chips(),
-    };
     let pairs: Vec<Pair<'_>> =
         places.iter().flat_map(|place| policies.iter().map(move |policy| (place, policy.as_ref()))).collect();
     // Mistakes in a policy, in sizes or in the path of a file are reported before anything is compiled.
     for (place, policy) in &pairs {
-        step(args.batch, place).trace(*policy)?;
+        asked.with(asked.config.batch, place.chips()).trace(*policy)?;
     }
     for path in [&args.json, &args.html].into_iter().flatten() {
         let file = fs::OpenOptions::new().append(true).create(true).open(path);
         file.with_context(|| path.display().to_string())?;
     }
     for place in &places {
-        place.prepare(args.dtype)?;
+        place.prepare(asked.dtype())?;
     }
     let stop = Stop::new()?;
-    let rows = compile(args, &pairs, &step, &stop)?;
+    let rows = compile(args, &pairs, &asked, &stop)?;
     let is_unknown = rows.iter().all(Row::is_failed);
-    let shown = step(args.batch, &places[0]);
-    let table = report::Table::new(&shown, shown.count()?, rows);
+    let table = report::Table::new(&asked, rows)?;
     write!(out, "{table}")?;
     for (path, text) in [(&args.json, table.json()?), (&args.html, page::page(&table)?)] {
         if let Some(path) = path {
@@ -202,17 +257,14 @@ pub(crate) use measured::{ONE as ONE_POLICY, one as one_policy};
 /// # Errors
 /// If there is no such device, or the output cannot be written. If a policy fails at each batch, that is a row of the table; if all do, the exit
 /// code is 1.
-fn run_on(device: &str, args: &Args, policies: &[Option<Policy>], out: &mut impl Write) -> Result<()> {
-    let parameters = args.parameters.unwrap_or(args.dtype).to_string();
+fn run_on(device: &str, args: &Args, step: &Step, policies: &[Option<Policy>], out: &mut impl Write) -> Result<()> {
     let case = measured::Case {
-        model: args.model.clone(),
+        settings: step.config.to_settings()?,
+        parameters: step.parameters.to_string(),
+        updates: step.updates,
         device: device.to_string(),
         policy: "none".to_string(),
-        batches: if args.run_batch.is_empty() { vec![args.batch] } else { args.run_batch.clone() },
-        context: args.context,
-        optimizer: args.optimizer,
-        dtype: args.dtype.to_string(),
-        parameters,
+        batches: if args.run_batch.is_empty() { vec![step.config.batch] } else { args.run_batch.clone() },
         steps: args.steps,
     };
     let measured = measured::run(&case, policies, out)?;
@@ -226,23 +278,20 @@ fn run_on(device: &str, args: &Args, policies: &[Option<Policy>], out: &mut impl
 type Pair<'a> = (&'a Place, Option<&'a Policy>);
 
 /// The rows, as far as they are done before the user stops the command: each at the effort of the arguments, the chosen ones in full too.
-fn compile(
-    args: &Args,
-    pairs: &[Pair<'_>],
-    step: &(dyn Fn(usize, &Place) -> Step + Sync),
-    stop: &Stop,
-) -> Result<Vec<Row>> {
+fn compile(args: &Args, pairs: &[Pair<'_>], asked: &Step, stop: &Stop) -> Result<Vec<Row>> {
     let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };
     let time_limit = Duration::from_secs(args.time_limit as u64);
     let options = AheadOptions { effort, time_limit, ..AheadOptions::default() };
     let at_once = jobs::at_once();
+    let step = |batch: usize, place: &Place| asked.with(batch, place.chips());
+    let batch = asked.config.batch;
     let bar = progress::bar(pairs.len());
     let row_of = |&(place, policy): &Pair<'_>| {
         if stop.signal().is_some() {
             return Ok(None);
         }
-        bar.set_message(format!("{place}  {}", place::shown(policy)));
-        let mut row = place.row(&step(args.batch, place), policy, &options)?;
+        bar.set_message(format!("{place}  {}", policy::shown(policy)));
+        let mut row = place.row(&step(batch, place), policy, &options)?;
         if row.is_failed() && stop.signal().is_some() {
             return Ok(None);
         }
@@ -271,7 +320,7 @@ fn compile(
     let in_full = |(i, name): &(usize, String)| {
         let (place, policy) = pairs[*i];
         bar.set_message(format!("{place}  {name} in full"));
-        place.row(&step(args.batch, place), policy, &full)
+        place.row(&step(batch, place), policy, &full)
     };
     // A policy that does not fit at full effort is not chosen; the next one is compiled then.
     let mut compiled = Vec::new();
@@ -293,4 +342,15 @@ fn compile(
     }
     bar.finish_and_clear();
     Ok(rows)
+}
+
+/// The step with the default settings of a model at this context, on one chip.
+///
+/// # Errors
+/// If there is no such model.
+fn usual(model: &str, context: usize) -> Result<Step> {
+    let sizes = Sizes { context: Some(context), ..Sizes::default() };
+    let config = Config { model: model.to_string(), sizes, ..defaults()? };
+    let parameters = config.dtype.dtype();
+    Ok(Step { architecture: config.architecture()?, config, parameters, updates: true, chips: 1 })
 }

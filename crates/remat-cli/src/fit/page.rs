@@ -3,7 +3,7 @@
 use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
-use remat_cli::table::readable_seconds;
+use remat_command::table::readable_seconds;
 
 use crate::page::chart::{Axis, Point, scatter};
 use crate::page::{render, row};

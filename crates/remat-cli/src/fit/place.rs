@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use remat::ir::{ErrorKind, MemorySpace, did_you_mean};
-use remat::{DType, Device, JitOptions, Policy, Tensor, jit_with};
+use remat::ir::{ErrorKind, did_you_mean};
+use remat::{DType, Policy, Tensor, jit_with};
 use remat_opt::cost::Machine;
 use remat_xla::{
     AheadOptions, Attention, Chip, ChipMemory, Effort, Options, Platform, Plugin, Target, compile_module_ahead,
@@ -15,8 +15,9 @@ use remat_xla::{
 
 use super::estimate::{Work, seconds};
 use super::row::Row;
-use super::step::{Step, Traced};
+use super::step::{Step, Traced, native};
 use crate::machine;
+use crate::policy::shown;
 
 /// The target of a compilation.
 #[derive(Clone, PartialEq, Debug)]
@@ -122,15 +123,15 @@ impl Place {
         };
         let seconds = match self {
             Place::Chips(target) => {
-                seconds(&work, target.chip(), target.chips(), step.dtype, parts.parameters, &memory)
+                seconds(&work, target.chip(), target.chips(), step.dtype(), parts.parameters, &memory)
             }
-            Place::Cpu | Place::XlaCpu => work.seconds(&this_machine(step.dtype)?, 1),
+            Place::Cpu | Place::XlaCpu => work.seconds(&this_machine(step.dtype())?, 1),
         };
         Ok(Row {
             target: self.to_string(),
             chips: self.chips(),
             policy: shown(policy),
-            batch: step.batch,
+            batch: step.config.batch,
             peak,
             parameters: parts.parameters,
             optimizer: parts.optimizer,
@@ -222,18 +223,6 @@ fn unknown(target: &str) -> Option<String> {
     Some(format!("unknown target `{name}`{hint}"))
 }
 
-/// A policy as the table prints it.
-pub(super) fn shown(policy: Option<&Policy>) -> String {
-    match policy {
-        // As it can be typed, and read.
-        Some(Policy::SaveAndOffloadNames { saved, offloaded, to: MemorySpace::Host }) if saved.is_empty() => {
-            let names: Vec<&str> = offloaded.iter().map(|name| &**name).collect();
-            format!("OffloadNames({})", names.join(", "))
-        }
-        _ => Policy::name_of(policy),
-    }
-}
-
 /// The bytes that a program needs according to the compiler: the first number with a unit in brackets, as in `required (16.33G)`.
 fn needed(message: &str) -> Option<u64> {
     message.split('(').skip(1).find_map(|rest| {
@@ -255,7 +244,7 @@ fn this_machine(dtype: DType) -> Result<Machine> {
 fn measure(dtype: DType) -> remat::Result<Machine> {
     // An unoptimised build, whose rates do not matter, should not take minutes.
     let [size, length] = if cfg!(debug_assertions) { [128, 1 << 16] } else { [1024, 1 << 24] };
-    let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
+    let native = native();
     let ones = |len: &[usize]| {
         let len = len.to_vec();
         jit_with(&native, move |_: &()| Tensor::ones(&len[..], dtype)).call(())
@@ -299,14 +288,5 @@ mod tests {
         assert!(error("quantum").ends_with("b200, cpu, xla-cpu and all"), "{}", error("quantum"));
         // A slice that does not exist is not an unknown target.
         assert!(error("tpu-v5e:3x3").starts_with("tpu-v5e has no slice of 3x3"), "{}", error("tpu-v5e:3x3"));
-    }
-
-    #[test]
-    fn policies_are_printed_as_they_are_typed() {
-        for text in ["none", "Names(attn, qkv)", "OffloadNames(attn, qkv)", "SaveAndOffloadNames((attn), (qkv), host)"]
-        {
-            let policy = remat_cli::arguments::policy(text).unwrap();
-            assert_eq!(shown(policy.as_ref()), text);
-        }
     }
 }

@@ -4,24 +4,33 @@ use std::fmt;
 
 use anyhow::Result;
 use remat::report::readable_bytes;
-use remat_cli::table::{readable_seconds, table, thousands};
+use remat_command::table::{readable_seconds, table, thousands};
+use remat_command::text::message;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::config::Config;
 use super::row::{Row, chosen};
-use super::step::{Optimizer, Step};
+use super::step::Step;
+use crate::config::Form;
 
 /// The results, and their subject.
 #[derive(Clone, Serialize)]
 pub(super) struct Table {
-    pub(super) model: Config,
+    /// As it was named.
+    pub(super) name: String,
+    /// The `config.json` of the model.
+    pub(super) model: Value,
+    #[serde(skip)]
+    described: String,
     /// The number of parameters.
     pub(super) parameters: u64,
     /// Of activations.
     pub(super) dtype: String,
     /// Of the weights.
     pub(super) parameter_dtype: String,
-    pub(super) optimizer: Optimizer,
+    pub(super) optimizer: String,
+    pub(super) clip_norm: f64,
+    pub(super) layers_as: Form,
     pub(super) batch: usize,
     pub(super) context: usize,
     pub(super) rows: Vec<Row>,
@@ -30,18 +39,25 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(step: &Step, parameters: u64, rows: Vec<Row>) -> Table {
-        Table {
-            model: step.config.clone(),
-            parameters,
-            dtype: step.dtype.to_string(),
+    /// # Errors
+    /// If the sizes of the model are not valid.
+    pub(super) fn new(step: &Step, rows: Vec<Row>) -> Result<Table> {
+        let Step { config, architecture, .. } = step;
+        Ok(Table {
+            name: message(&config.model),
+            model: serde_json::from_str(&architecture.to_json())?,
+            described: architecture.to_string(),
+            parameters: step.count()?,
+            dtype: step.dtype().to_string(),
             parameter_dtype: step.parameters.to_string(),
-            optimizer: step.optimizer,
-            batch: step.batch,
-            context: step.context,
+            optimizer: step.optimizer(),
+            clip_norm: config.clip_norm,
+            layers_as: config.layers_as,
+            batch: config.batch,
+            context: step.context(),
             chosen: chosen(&rows),
             rows,
-        }
+        })
     }
 
     pub(super) fn json(&self) -> Result<String> {
@@ -50,16 +66,12 @@ impl Table {
 
     /// The compiled model and step, in a line.
     pub(super) fn title(&self) -> String {
-        let Config { name, layers, width, heads, hidden, vocabulary, .. } = &self.model;
+        let Table { name, parameter_dtype, described, dtype, batch, context, optimizer, clip_norm, .. } = self;
+        let parameters = thousands(self.parameters as usize);
+        let clip = if *clip_norm > 0.0 { format!(", gradients clipped to {clip_norm}") } else { String::new() };
         format!(
-            "{name}: {} parameters of {} (layers {layers}, width {width}, heads {heads}, hidden {hidden}, vocabulary {vocabulary}), \
-             computed in {}, batch {}, context {}, optimizer {}",
-            thousands(self.parameters as usize),
-            self.parameter_dtype,
-            self.dtype,
-            self.batch,
-            self.context,
-            format!("{:?}", self.optimizer).to_lowercase(),
+            "{name}: {parameters} parameters of {parameter_dtype} ({described}), computed in {dtype}, batch {batch}, context {context}, optimizer \
+             {optimizer}{clip}"
         )
     }
 

@@ -4,16 +4,18 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use remat::Policy;
 use remat::report::readable_bytes;
-use remat::{DType, Policy};
-use remat_cli::arguments;
-use remat_cli::command::Exit;
+use remat_command::arguments;
+use remat_command::command::Exit;
 use remat_xla::{AheadOptions, Effort, Platform, Plugin, describe_plugin};
 
-use super::config::{Config, Kind};
 use super::place::Place;
 use super::row::Row;
-use super::step::{Optimizer, Step};
+use super::step::Step;
+use super::usual;
+use crate::config::{Config, OptimizerName};
+use crate::model::Sizes;
 
 /// The targets of small steps: every chip of the table, several of one kind, and this machine.
 const TARGETS: [&str; 11] =
@@ -118,31 +120,25 @@ fn row(place: &Place, step: &Step, policy: Option<&Policy>, options: &AheadOptio
 }
 
 /// A decoder that compiles in seconds, large enough that activations are most of its memory.
-fn small_step(chips: usize) -> Step {
-    let config = Config {
-        name: "small".to_string(),
-        layers: 6,
-        width: 512,
-        heads: 4,
-        key_heads: 4,
-        head_features: 128,
-        hidden: 2048,
-        vocabulary: 1024,
-        kind: Kind::Llama,
-        qkv_bias: false,
-        out_bias: false,
-        mlp_bias: false,
-        window: None,
-        tied: false,
+fn small_step(chips: usize) -> Result<Step> {
+    let sizes = Sizes {
+        layers: Some(6),
+        width: Some(512),
+        heads: Some(4),
+        kv_heads: Some(4),
+        hidden: Some(2048),
+        vocab: Some(1024),
+        context: Some(512),
     };
-    let (dtype, optimizer) = (DType::Bf16, Optimizer::Adamw);
-    Step { config, dtype, parameters: dtype, optimizer, batch: 8, context: 512, chips }
+    let step = usual("llama-tiny", 512)?;
+    let config = Config { sizes, ..step.config.clone() };
+    Ok(Step { architecture: config.architecture()?, config, ..step }.with(8, chips))
 }
 
 /// A small step compiles, fits, saves memory with a policy, and takes about what the native engine plans.
 fn small(target: &str) -> Result<String> {
     let place = place(target)?;
-    let step = small_step(place.chips());
+    let step = small_step(place.chips())?;
     let [none, nothing] = [None, Some(Policy::Nothing)].map(|policy| row(&place, &step, policy.as_ref(), &options()));
     let (none, nothing) = (none?, nothing?);
     let [all, few] = [&none, &nothing].map(|row| row.temporaries.unwrap_or_default());
@@ -164,9 +160,9 @@ fn small(target: &str) -> Result<String> {
 /// A step that does not fit is reported as such, with the bytes that it needs.
 fn too_large(target: &str) -> Result<String> {
     let place = place(target)?;
-    let config = Config::read("llama-8b")?;
-    let (dtype, optimizer) = (DType::Bf16, Optimizer::Sgd);
-    let step = Step { config, dtype, parameters: dtype, optimizer, batch: 64, context: 2048, chips: 1 };
+    let step = usual("llama-8b", 2048)?.with(64, 1);
+    let config = Config { optimizer: OptimizerName::Sgd, ..step.config.clone() };
+    let step = Step { config, ..step };
     let row = row(&place, &step, None, &options())?;
     let peak = row.peak.ok_or_else(|| anyhow!("it is not said how much it needs"))?;
     ensure!(!row.fits(), "it is said to fit, in {}", readable(peak));
@@ -178,7 +174,7 @@ fn too_large(target: &str) -> Result<String> {
 fn too_long() -> Result<String> {
     let place = place("tpu-v5e")?;
     let options = AheadOptions { time_limit: Duration::from_millis(50), ..options() };
-    let row = place.row(&small_step(1), None, &options)?;
+    let row = place.row(&small_step(1)?, None, &options)?;
     ensure!(row.is_failed(), "it is said to be known");
     let error = row.error.unwrap_or_default();
     ensure!(error.contains("took longer than"), "it was not ended: {error}");
@@ -188,9 +184,7 @@ fn too_long() -> Result<String> {
 /// The step of `docs/FITTING.md` takes no more than before.
 fn known(target: &str, policy: &str, most: f64) -> Result<String> {
     let place = place(target)?;
-    let config = Config::read("decoder-3b")?;
-    let (dtype, optimizer, chips) = (DType::Bf16, Optimizer::None, place.chips());
-    let step = Step { config, dtype, parameters: dtype, optimizer, batch: 32, context: 2048, chips };
+    let step = Step { updates: false, ..usual("decoder-3b", 2048)?.with(32, place.chips()) };
     let row = row(&place, &step, arguments::policy(policy)?.as_ref(), &options())?;
     let peak = row.peak.unwrap_or(u64::MAX);
     let found = format!("{} on each chip", readable(peak));
@@ -201,9 +195,7 @@ fn known(target: &str, policy: &str, most: f64) -> Result<String> {
 /// GPT-2 trains on one of these GPUs.
 fn gpt2(target: &str) -> Result<String> {
     let place = place(target)?;
-    let config = Config::read("gpt2")?;
-    let (dtype, optimizer) = (DType::Bf16, Optimizer::Adamw);
-    let step = Step { config, dtype, parameters: dtype, optimizer, batch: 16, context: 1024, chips: 1 };
+    let step = usual("gpt2", 1024)?.with(16, 1);
     let row = row(&place, &step, None, &options())?;
     ensure!(row.fits(), "it does not fit in {}", readable(row.capacity));
     Ok(format!("batch 16 takes {}", readable(row.peak.unwrap_or_default())))

@@ -1,74 +1,43 @@
-//! A training step as a program: traced, not run.
+//! A training step of `remat train` as a program: traced, not run.
 
 use std::sync::Arc;
 
 use anyhow::Result;
 use remat::ir::{Cut, Device as _, Jaxpr, MemoryStats};
-use remat::optim::{AdamW, Moments, Optimizer as _, Sgd, Velocity};
+use remat::optim::LossScale;
 use remat::tree::leaves;
 use remat::{
     Cpu, DType, Device, JitOptions, Jitted, Mesh, PartitionSpec, Policy, Shardings, Tensor, Tree, eval_shape, jit_with,
-    tree, value_and_grad,
+    random, tree,
 };
 
-use super::config::Config;
-use super::decoder::{Batch, Decoder};
+use crate::config::{Config, Form};
+use crate::data::Batch;
+use crate::model::{Architecture, Model};
+use crate::policy;
+use crate::step::{self, Numbers, OptimizerState};
 
-/// How a step uses the gradient.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Optimizer {
-    /// No optimizer: the step returns the gradient
-    None,
-    /// Gradient descent without momentum, which keeps no state
-    Sgd,
-    /// AdamW, which keeps two moments per parameter
-    Adamw,
-}
+/// The range of random weights on either side of 0.
+const RANGE: f64 = 0.035;
 
-/// The state of an optimizer.
-#[derive(Clone, Tree)]
-pub(super) enum State {
-    None,
-    Sgd(Box<Velocity<Decoder>>),
-    Adamw(Box<Moments<Decoder>>),
-}
+/// The state that a step changes, and its batch. Without an optimizer there is no state.
+type Arguments = (Model, Option<OptimizerState<Model>>, Option<LossScale>, Batch);
 
-/// The arguments of a step.
-#[derive(Clone, Tree)]
-pub(super) struct Arguments {
-    model: Decoder,
-    state: State,
-    batch: Batch,
-}
+/// The results of a step: the changed state, or the gradient in place of the model, and its numbers.
+type Results = (Model, Option<OptimizerState<Model>>, Option<LossScale>, Numbers<Tensor>);
 
-/// The results of a step: the loss, the new model (or the gradient) and the new state.
-type Results = (Tensor, Decoder, State);
-
-/// The options of a step besides the policy.
+/// A step under any policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
+    /// The configuration of `remat train`; its policy does not count.
     pub(crate) config: Config,
-    /// Of activations.
-    pub(crate) dtype: DType,
-    /// Of the weights, which are converted to the dtype of activations where they are used.
+    pub(crate) architecture: Architecture,
+    /// Dtype of the weights, which are converted to that of the configuration.
     pub(crate) parameters: DType,
-    pub(crate) optimizer: Optimizer,
-    pub(crate) batch: usize,
-    pub(crate) context: usize,
+    /// Whether the optimizer of the configuration is a part of the step; otherwise it returns the gradient.
+    pub(crate) updates: bool,
     /// The number of chips over which everything is cut.
     pub(crate) chips: usize,
-}
-
-impl Step {
-    /// The bytes that the optimizer reads and writes on one chip: parameters and its state, and the gradient, of the dtype of the
-    /// parameters.
-    pub(crate) fn update_bytes(&self, parts: &Parts) -> u64 {
-        match self.optimizer {
-            Optimizer::None => 0,
-            Optimizer::Sgd | Optimizer::Adamw => 3 * parts.parameters + 2 * parts.optimizer,
-        }
-    }
 }
 
 /// Bytes of arguments on one chip.
@@ -83,6 +52,8 @@ pub(crate) struct Parts {
 pub(crate) struct Traced {
     pub(crate) jaxpr: Arc<Jaxpr>,
     pub(crate) parts: Parts,
+    /// The number of arguments, which are the last inputs of the program.
+    pub(crate) arguments: usize,
     /// Whether results take the memory of arguments.
     pub(crate) donates: bool,
 }
@@ -98,6 +69,32 @@ impl Traced {
 }
 
 impl Step {
+    /// The same with another batch, on this many chips.
+    pub(crate) fn with(&self, batch: usize, chips: usize) -> Step {
+        Step { config: Config { batch, ..self.config.clone() }, chips, ..self.clone() }
+    }
+
+    /// The dtype of activations.
+    pub(crate) fn dtype(&self) -> DType {
+        self.config.dtype.dtype()
+    }
+
+    /// Tokens per sequence.
+    pub(crate) fn context(&self) -> usize {
+        self.config.context(&self.architecture)
+    }
+
+    /// The name of the optimizer.
+    pub(crate) fn optimizer(&self) -> String {
+        if self.updates { self.config.optimizer.name() } else { NO_OPTIMIZER.to_string() }
+    }
+
+    /// The bytes that the optimizer reads and writes on one chip: parameters and its state, and the gradient, of the dtype of the
+    /// parameters.
+    pub(crate) fn update_bytes(&self, parts: &Parts) -> u64 {
+        if self.updates { 3 * parts.parameters + 2 * parts.optimizer } else { 0 }
+    }
+
     /// The program of a step under a policy.
     ///
     /// # Errors
@@ -105,33 +102,42 @@ impl Step {
     pub(crate) fn trace(&self, policy: Option<&Policy>) -> Result<Traced> {
         let arguments = self.arguments()?;
         let lowered = self.jit(policy, &arguments, None)?.lower(&arguments)?;
+        let (model, state, scale, batch) = &arguments;
         let parts = Parts {
-            parameters: self.bytes(&arguments.model)?,
-            optimizer: self.bytes(&arguments.state)?,
-            batch: self.bytes(&arguments.batch)?,
+            parameters: self.bytes(model)?,
+            optimizer: self.bytes(state)? + self.bytes(scale)?,
+            batch: self.bytes(batch)?,
         };
-        Ok(Traced { jaxpr: lowered.jaxpr().clone(), parts, donates: self.optimizer != Optimizer::None })
+        let count = leaves(&arguments).len();
+        Ok(Traced { jaxpr: lowered.jaxpr().clone(), parts, arguments: count, donates: self.updates })
     }
 
     /// The number of parameters.
     ///
     /// # Errors
     /// If the sizes of the model are not valid.
-    pub(crate) fn count(&self) -> remat::Result<u64> {
-        let model = Decoder::shape_only(&self.config, self.parameters);
-        leaves(&model).iter().map(|(_, leaf)| Ok(leaf.size()? as u64)).sum()
+    pub(crate) fn count(&self) -> Result<u64> {
+        Ok(leaves(&self.model()?).iter().map(|(_, leaf)| Ok(leaf.size()? as u64)).sum::<remat::Result<u64>>()?)
     }
 
-    fn arguments(&self) -> remat::Result<Arguments> {
-        let model = Decoder::shape_only(&self.config, self.parameters);
-        let state = match self.optimizer {
-            Optimizer::None => State::None,
-            Optimizer::Sgd => State::Sgd(Box::new(eval_shape(|model: &Decoder| Sgd::default().init(model))(&model)?)),
-            Optimizer::Adamw => {
-                State::Adamw(Box::new(eval_shape(|model: &Decoder| AdamW::default().init(model))(&model)?))
-            }
-        };
-        Ok(Arguments { model, state, batch: Batch::shape_only(self.batch, self.context) })
+    /// The model, abstract.
+    fn model(&self) -> remat::Result<Model> {
+        let Step { config, architecture, parameters, .. } = self;
+        eval_shape(|(): &()| config.prepared(Model::init(random::key(0), architecture, *parameters), &random::key(0)))(
+            &(),
+        )
+    }
+
+    fn of(&self, policy: Option<&Policy>) -> Result<step::Step> {
+        step::Step::of(&Config { policy: policy::shown(policy), ..self.config.clone() })
+    }
+
+    fn arguments(&self) -> Result<Arguments> {
+        let (model, context, step) = (self.model()?, self.context(), self.of(None)?);
+        let init = |model: &Model| -> remat::Result<_> { self.updates.then(|| step.init(model)).transpose() };
+        let (state, scale) = eval_shape(init)(&model)?.unzip();
+        let tokens = Tensor::shape_only([self.config.sequences(context)?, context], DType::I32);
+        Ok((model, state, scale.flatten(), Batch { targets: tokens.clone(), tokens }))
     }
 
     fn jit(
@@ -140,52 +146,83 @@ impl Step {
         arguments: &Arguments,
         device: Option<&Device>,
     ) -> Result<Jitted<Arguments, remat::Result<Results>, impl Fn(&Arguments) -> remat::Result<Results> + use<>>> {
-        let (config, dtype, policy) = (self.config.clone(), self.dtype, policy.cloned());
+        let step = self.of(policy)?;
         let mut options =
             JitOptions { name: Some("step".to_string()), device: device.cloned(), ..JitOptions::default() };
         if self.chips > 1 {
             let mesh = Mesh::new([(AXIS, self.chips)])?;
-            let Arguments { model, state, batch } = arguments;
-            let [model, state, batch] = [self.specs(model)?, self.specs(state)?, self.specs(batch)?];
-            let given = [vec![PartitionSpec::default()], model.clone(), state.clone()].concat();
-            options.in_shardings = Some(Shardings::new(&mesh, [model, state, batch].concat()));
+            let (model, state, scale, batch) = arguments;
+            let changed = [self.specs(model)?, self.specs(state)?, self.specs(scale)?].concat();
+            options.in_shardings = Some(Shardings::new(&mesh, [changed.clone(), self.specs(batch)?].concat()));
+            // The numbers are scalars.
+            let numbers = 1 + usize::from(self.updates && self.config.clip_norm > 0.0);
+            let given = [changed, vec![PartitionSpec::default(); numbers]].concat();
             options.out_shardings = Some(Shardings::new(&mesh, given));
         }
-        Ok(jit_with(&options, move |arguments: &Arguments| {
-            let Arguments { model, state, batch } = arguments;
-            let loss = |model: &Decoder| model.loss(batch, &config, dtype, policy.as_ref());
-            let (loss, gradient) = value_and_grad(loss)(model)?;
-            Ok(match state {
-                State::None => (loss, gradient, State::None),
-                State::Sgd(state) => {
-                    let (model, state) = Sgd::default().update(model, &gradient, state)?;
-                    (loss, model, State::Sgd(Box::new(state)))
-                }
-                State::Adamw(state) => {
-                    let (model, state) = AdamW::default().update(model, &gradient, state)?;
-                    (loss, model, State::Adamw(Box::new(state)))
-                }
-            })
+        Ok(jit_with(&options, move |(model, state, scale, batch): &Arguments| match state {
+            Some(state) => {
+                let arguments = (model.clone(), state.clone(), scale.clone(), batch.clone());
+                let (model, state, scale, numbers) = step.run(&arguments)?;
+                Ok((model, Some(state), scale, numbers))
+            }
+            None => {
+                let (loss, gradient) = step.loss_and_gradient(model, None, batch)?;
+                Ok((gradient, None, None, Numbers { loss, gradient_norm: None }))
+            }
         }))
     }
 
-    /// The arguments of the first step on a device, with random weights and tokens.
+    /// The arguments of the first step on a device, with random weights and tokens. The weights are drawn on the native engine, so that they are
+    /// the same everywhere, and that the device needs no memory to draw them: of -0.035 to 0.035, so that their deviation is 0.02; scales of
+    /// norms are 1, and biases 0. The weights of leaf `i` are `uniform(fold_in(key(0), i), ..)` of f32, which JAX's generator gives too.
     ///
     /// # Errors
     /// If the sizes are not valid, or the device has no memory for them.
     pub(super) fn random(&self, device: &Device) -> Result<Arguments> {
-        let model = Decoder::random(&self.config, self.parameters, device)?;
-        let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
-        let shapes = Decoder::shape_only(&self.config, self.parameters);
-        let zeros = |_: &()| match self.optimizer {
-            Optimizer::None => State::None,
-            Optimizer::Sgd => State::Sgd(Box::new(Sgd::default().init(&shapes))),
-            Optimizer::Adamw => State::Adamw(Box::new(AdamW::default().init(&shapes))),
-        };
+        let (mut number, mut failure) = (0, None);
+        let (shapes, ..) = self.arguments()?;
+        let model = tree::map_with_path(&shapes, |path, leaf| {
+            let (name, index) = (path.to_string(), number);
+            number += 1;
+            let drawn = |_: &()| -> remat::Result<Tensor> {
+                let aval = leaf.aval()?;
+                let (shape, dtype) = (&aval.shape[..], aval.dtype);
+                Ok(if name.ends_with("scale") {
+                    Tensor::ones(shape, dtype)
+                } else if name.ends_with("bias") {
+                    Tensor::zeros(shape, dtype)
+                } else {
+                    random::uniform(random::key(0).fold_in(index), shape, DType::F32, -RANGE..RANGE).to_dtype(dtype)
+                })
+            };
+            let drawn = jit_with(&native(), drawn).call(()).map(|weights| weights.to_device(device));
+            drawn.unwrap_or_else(|error| {
+                failure.get_or_insert(error);
+                leaf.clone()
+            })
+        });
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        let step = self.of(None)?;
+        let zeros = |_: &()| -> remat::Result<_> { self.updates.then(|| step.init(&shapes)).transpose() };
+        let (state, scale) = jit_with(&native(), zeros).call(())?.unzip();
         // Each leaf is copied on its own, so that the first step takes the memory of all of them, as the next ones do.
-        let state = tree::map(&jit_with(&native, zeros).call(())?, |leaf| leaf.to_device(device));
-        let batch = tree::map(&super::measured::tokens(self)?, |leaf| leaf.to_device(device));
-        Ok(Arguments { model, state, batch })
+        let there = |leaf: &Tensor| leaf.to_device(device);
+        let batch = tree::map(&self.tokens()?, there);
+        Ok((model, tree::map(&state, there), tree::map(&scale.flatten(), there), batch))
+    }
+
+    /// A batch of random tokens, the same for each engine.
+    fn tokens(&self) -> Result<Batch> {
+        let context = self.context();
+        let shape = [self.config.sequences(context)?, context + 1];
+        let most = self.architecture.vocabulary() as i64;
+        let drawn = |_: &()| {
+            let all = random::randint(random::key(1), shape, DType::I32, 0..most);
+            Batch { tokens: all.index((.., ..context)), targets: all.index((.., 1..)) }
+        };
+        Ok(jit_with(&native(), drawn).call(())?)
     }
 
     /// The step under a policy, compiled for a device at the first call.
@@ -198,7 +235,7 @@ impl Step {
         arguments: &Arguments,
         device: &Device,
     ) -> Result<Running<impl Fn(&Arguments) -> remat::Result<Results> + use<>>> {
-        Ok(Running { step: self.jit(policy, arguments, Some(device))?, trains: self.optimizer != Optimizer::None })
+        Ok(Running { step: self.jit(policy, arguments, Some(device))?, updates: self.updates })
     }
 
     /// How each leaf is cut over the chips.
@@ -214,8 +251,8 @@ impl Step {
     /// The axis along which an array of this shape is cut: the first for a batch; for weights the largest that the chips divide, other than
     /// a stack's axis of layers.
     fn cut(&self, shape: &[usize]) -> Option<usize> {
-        let is_batch = shape == [self.batch, self.context];
-        let is_stacked = shape.first() == Some(&self.config.layers);
+        let is_batch = shape == [self.config.batch * self.config.accumulate, self.context()];
+        let is_stacked = self.config.layers_as == Form::Scan && shape.first() == Some(&self.architecture.layers());
         let mut axes = if is_batch { 0..1 } else { usize::from(is_stacked)..shape.len() }
             .filter(|&axis| shape[axis] > 0 && shape[axis].is_multiple_of(self.chips))
             .collect::<Vec<_>>();
@@ -238,7 +275,7 @@ impl Step {
 pub(super) struct Running<F> {
     step: Jitted<Arguments, remat::Result<Results>, F>,
     /// Whether there is an optimizer; without one the weights stay as they are.
-    trains: bool,
+    updates: bool,
 }
 
 impl<F: Fn(&Arguments) -> remat::Result<Results>> Running<F> {
@@ -247,34 +284,55 @@ impl<F: Fn(&Arguments) -> remat::Result<Results>> Running<F> {
     /// # Errors
     /// If the step cannot be compiled, or the device has no memory for it.
     pub(super) fn call(&self, arguments: Arguments) -> remat::Result<(Tensor, Arguments)> {
-        let batch = arguments.batch.clone();
-        let kept = (!self.trains).then(|| arguments.model.clone());
-        let (loss, model, state) = self.step.call(arguments)?;
-        Ok((loss, Arguments { model: kept.unwrap_or(model), state, batch }))
+        let batch = arguments.3.clone();
+        let kept = (!self.updates).then(|| arguments.0.clone());
+        let (model, state, scale, numbers) = self.step.call(arguments)?;
+        Ok((numbers.loss, (kept.unwrap_or(model), state, scale, batch)))
     }
+}
+
+/// On the native engine, whatever the default device is.
+pub(super) fn native() -> JitOptions {
+    JitOptions { device: Some(Device::cpu()), ..JitOptions::default() }
 }
 
 /// The name of the mesh axis over which everything is cut.
 const AXIS: &str = "data";
 
+/// The name of a step without an optimizer.
+pub(super) const NO_OPTIMIZER: &str = "none";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fit::usual;
 
     #[test]
     fn weights_are_cut_along_their_largest_axis_that_is_not_that_of_layers() {
-        let config = Config::read("decoder-3b").unwrap();
-        let optimizer = Optimizer::None;
-        let dtype = DType::Bf16;
-        let step = Step { config, dtype, parameters: dtype, optimizer, batch: 32, context: 2048, chips: 8 };
+        let step = Step { updates: false, ..usual("decoder-3b", 2048).unwrap() }.with(32, 8);
         assert_eq!(step.cut(&[28, 3072, 8192]), Some(2));
         assert_eq!(step.cut(&[28, 3072, 3072]), Some(1));
-        assert_eq!(step.cut(&[32_768, 3072]), Some(0));
+        assert_eq!(step.cut(&[3072, 32_768]), Some(1));
         assert_eq!(step.cut(&[32, 2048]), Some(0));
         let parts = Parts { parameters: 2, optimizer: 8, batch: 0 };
-        let adamw = Step { optimizer: Optimizer::Adamw, ..step.clone() };
+        let adamw = Step { updates: true, ..step.clone() };
         assert_eq!((step.update_bytes(&parts), adamw.update_bytes(&parts)), (0, 22));
         assert_eq!((step.cut(&[28, 3]), step.cut(&[])), (None, None));
         assert_eq!(step.count().unwrap(), 3_020_073_984);
+    }
+
+    /// The parts of a batch and a step of f16 have more arguments and results than others.
+    #[test]
+    fn every_leaf_is_cut() {
+        let settings = |config: Config| Step { config, ..usual("llama-tiny", 64).unwrap() };
+        let config = usual("llama-tiny", 64).unwrap().config;
+        for config in [
+            Config { clip_norm: 1.0, ..config.clone() },
+            Config { accumulate: 2, dtype: crate::config::Precision::F16, ..config.clone() },
+            Config { layers_as: Form::Unroll, lora: Some(2), ..config },
+        ] {
+            let traced = settings(config).with(8, 2).trace(None).unwrap();
+            assert!(traced.jaxpr.to_string().contains(AXIS));
+        }
     }
 }

@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use remat_cli::arguments::up_to;
-use remat_cli::command::Exit;
-use remat_cli::output::Output;
+use remat_command::arguments::up_to;
+use remat_command::command::Exit;
+use remat_command::output::Output;
 
 #[cfg(unix)]
 pub(crate) use guard::{COMMAND as GUARD, run as guard};

@@ -8,7 +8,7 @@ use std::path::Path;
 use remat::report::readable_bytes;
 use remat::tree::leaves;
 use remat::{Cpu, Device, ErrorKind, JitOptions, Result, Tree};
-use remat_cli::resident;
+use remat_command::resident;
 
 /// What the process grows by from its plan to its last step, beside the values of its programs: code that runs for the first time, stacks of
 /// threads, buffers of files. Measured on training: 3.3 MiB.

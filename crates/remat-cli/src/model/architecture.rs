@@ -6,17 +6,28 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use remat::nn::{self, Gpt2Config, LlamaConfig, RopeScaling};
-use remat_cli::arguments::up_to;
-use remat_cli::table::thousands;
+use remat_command::arguments::up_to;
+use remat_command::table::thousands;
 use remat_io::huggingface::{config_from_json, config_to_json};
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 /// The tokens of a text without a tokenizer: its bytes.
 const BYTES: usize = 256;
 
 /// Models of known sizes. Those named `tiny` are our own, and learn bytes.
-const KNOWN: [&str; 9] =
-    ["gpt2-tiny", "llama-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-1b", "llama-3b", "llama-8b"];
+const KNOWN: [&str; 10] = [
+    "gpt2-tiny",
+    "llama-tiny",
+    "gpt2",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "llama-1b",
+    "llama-3b",
+    "llama-8b",
+    "decoder-3b",
+];
 
 /// Sizes that replace those of a named model.
 #[derive(Clone, Copy, PartialEq, Debug, Default, clap::Args, Serialize)]
@@ -50,6 +61,8 @@ pub(crate) struct Sizes {
 pub(crate) enum Architecture {
     Gpt2(Gpt2Config),
     Llama(LlamaConfig),
+    /// A Llama in whose attention queries, keys and values alone have biases.
+    Qwen2(LlamaConfig),
 }
 
 impl Architecture {
@@ -68,7 +81,16 @@ impl Architecture {
             let hint = remat::ir::did_you_mean(name, KNOWN, list);
             bail!("`{name}` is neither a model nor a config.json, nor a folder with one{hint}");
         }
-        Architecture::read(&path)?.resized(sizes, false)
+        let text = text(&path)?;
+        let (architecture, window) = Architecture::parse(&path, &text)?;
+        if let (Some(window), Some(context)) = (window, sizes.context) {
+            ensure!(
+                context <= window,
+                "the attention of `{name}` reads {window} tokens back (sliding_window), which the models here do not know; a --context of at most \
+                 {window} is the same without"
+            );
+        }
+        architecture.resized(sizes, false)
     }
 
     /// The architecture in a `config.json`.
@@ -76,8 +98,7 @@ impl Architecture {
     /// # Errors
     /// If it cannot be read; as [`Architecture::from_json`].
     pub(crate) fn read(path: &Path) -> Result<Architecture> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        Architecture::from_json(path, &text)
+        Architecture::from_json(path, &text(path)?)
     }
 
     /// The configuration in the text of a `config.json`.
@@ -85,14 +106,36 @@ impl Architecture {
     /// # Errors
     /// If it is not one, or of an unknown family.
     pub(crate) fn from_json(source: &Path, text: &str) -> Result<Architecture> {
+        Ok(Architecture::parse(source, text)?.0)
+    }
+
+    /// As [`Architecture::from_json`], with the tokens back to which the attention reads, if it does not read all.
+    fn parse(source: &Path, text: &str) -> Result<(Architecture, Option<usize>)> {
         let shown = source.display();
-        let value: serde_json::Value = serde_json::from_str(text).with_context(|| shown.to_string())?;
-        match value["model_type"].as_str() {
-            Some("gpt2") => Ok(Architecture::Gpt2(config_from_json::<nn::Gpt2>(source, text)?)),
-            Some("llama") => Ok(Architecture::Llama(config_from_json::<nn::Llama>(source, text)?)),
-            Some(other) => bail!("`{shown}` is of a model of type `{other}`; it can be `gpt2` or `llama`"),
+        let mut value: Value = serde_json::from_str(text).with_context(|| shown.to_string())?;
+        let kind = match value["model_type"].as_str() {
+            Some("gpt2") => return Ok((Architecture::Gpt2(config_from_json::<nn::Gpt2>(source, text)?), None)),
+            Some(kind @ ("llama" | "mistral" | "qwen2")) => kind.to_string(),
+            Some(other) => {
+                bail!("`{shown}` is of a model of type `{other}`; it can be `gpt2`, `llama`, `mistral` or `qwen2`")
+            }
             None => bail!("`{shown}` has no field `model_type`"),
+        };
+        let given = |name: &str| value.get(name).filter(|value| !value.is_null());
+        let has_window = given("use_sliding_window").and_then(Value::as_bool).unwrap_or(kind == "mistral");
+        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
+        let window = given("sliding_window").filter(|_| has_window).map(|window| {
+            size(window).with_context(|| format!("`{shown}` has `sliding_window`: {window}, which is not a size"))
+        });
+        let window = window.transpose()?;
+        value["model_type"] = "llama".into();
+        if kind == "qwen2" {
+            value["attention_bias"] = true.into();
         }
+        let mut config = config_from_json::<nn::Llama>(source, &value.to_string())?;
+        // No longer sequences than those for which the window is the same as none.
+        config.max_position_embeddings = config.max_position_embeddings.min(window.unwrap_or(usize::MAX));
+        Ok(if kind == "qwen2" { (Architecture::Qwen2(config), window) } else { (Architecture::Llama(config), window) })
     }
 
     /// The text of a `config.json`.
@@ -100,6 +143,46 @@ impl Architecture {
         match self {
             Architecture::Gpt2(config) => config_to_json::<nn::Gpt2>(config),
             Architecture::Llama(config) => config_to_json::<nn::Llama>(config),
+            Architecture::Qwen2(config) => {
+                let mut fields = json!({ "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"] });
+                let own = serde_json::from_str::<Map<String, Value>>(&config_to_json::<nn::Llama>(config));
+                for (name, value) in own.into_iter().flatten() {
+                    if fields.get(&name).is_none() {
+                        fields[name] = value;
+                    }
+                }
+                fields.to_string()
+            }
+        }
+    }
+
+    /// The name of the family.
+    fn family(&self) -> &'static str {
+        match self {
+            Architecture::Gpt2(_) => "gpt2",
+            Architecture::Llama(_) => "llama",
+            Architecture::Qwen2(_) => "qwen2",
+        }
+    }
+
+    /// The number of blocks.
+    pub(crate) fn layers(&self) -> usize {
+        match self {
+            Architecture::Gpt2(config) => config.n_layer,
+            Architecture::Llama(config) | Architecture::Qwen2(config) => config.num_hidden_layers,
+        }
+    }
+
+    /// The most positions of a sequence, if there is such a number: that of the table of learned positions.
+    pub(crate) fn positions(&self) -> Option<usize> {
+        if let Architecture::Gpt2(config) = self { Some(config.n_positions) } else { None }
+    }
+
+    /// The tokens that end a text.
+    pub(crate) fn ends(&self) -> &[i64] {
+        match self {
+            Architecture::Gpt2(config) => &config.eos_token_id,
+            Architecture::Llama(config) | Architecture::Qwen2(config) => &config.eos_token_id,
         }
     }
 
@@ -107,7 +190,7 @@ impl Architecture {
     pub(crate) fn vocabulary(&self) -> usize {
         match self {
             Architecture::Gpt2(config) => config.vocab_size,
-            Architecture::Llama(config) => config.vocab_size,
+            Architecture::Llama(config) | Architecture::Qwen2(config) => config.vocab_size,
         }
     }
 
@@ -115,7 +198,7 @@ impl Architecture {
     pub(crate) fn context(&self) -> usize {
         match self {
             Architecture::Gpt2(config) => config.n_positions,
-            Architecture::Llama(config) => config.max_position_embeddings,
+            Architecture::Llama(config) | Architecture::Qwen2(config) => config.max_position_embeddings,
         }
     }
 
@@ -139,6 +222,10 @@ impl Architecture {
                     ..config
                 })
             }
+            Architecture::Qwen2(config) => match Architecture::Llama(config).resized(sizes, is_ours)? {
+                Architecture::Llama(config) => Architecture::Qwen2(config),
+                other => other,
+            },
             Architecture::Llama(config) => {
                 let hidden_size = sizes.width.unwrap_or(config.hidden_size);
                 let heads = sizes.heads.unwrap_or(config.num_attention_heads);
@@ -177,18 +264,24 @@ fn gated(width: usize) -> usize {
     (width * 8).div_ceil(3).next_multiple_of(32)
 }
 
+/// # Errors
+/// If the file cannot be read.
+fn text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
 fn known(name: &str) -> Option<Architecture> {
     let gpt =
         |n_layer, n_embd, n_head| Architecture::Gpt2(Gpt2Config { n_layer, n_embd, n_head, ..Gpt2Config::default() });
     // Llama 3.
-    let llama = |layers, width, heads, intermediate_size, factor: Option<f64>, is_tied| {
+    let llama = |layers, width, heads, intermediate_size, factor: Option<f64>, is_tied| -> LlamaConfig {
         let scaling = factor.map_or(RopeScaling::None, |factor| RopeScaling::Llama3 {
             factor,
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,
             original_max_position_embeddings: 8192,
         });
-        Architecture::Llama(LlamaConfig {
+        LlamaConfig {
             vocab_size: 128_256,
             hidden_size: width,
             intermediate_size,
@@ -203,7 +296,7 @@ fn known(name: &str) -> Option<Architecture> {
             bos_token_id: Some(128_000),
             eos_token_id: vec![128_001],
             ..LlamaConfig::default()
-        })
+        }
     };
     Some(match name {
         "gpt2-tiny" => Architecture::Gpt2(Gpt2Config {
@@ -233,9 +326,16 @@ fn known(name: &str) -> Option<Architecture> {
         "gpt2-medium" => gpt(24, 1024, 16),
         "gpt2-large" => gpt(36, 1280, 20),
         "gpt2-xl" => gpt(48, 1600, 25),
-        "llama-1b" => llama(16, 2048, 32, 8192, Some(32.0), true),
-        "llama-3b" => llama(28, 3072, 24, 8192, Some(32.0), true),
-        "llama-8b" => llama(32, 4096, 32, 14_336, None, false),
+        "llama-1b" => Architecture::Llama(llama(16, 2048, 32, 8192, Some(32.0), true)),
+        "llama-3b" => Architecture::Llama(llama(28, 3072, 24, 8192, Some(32.0), true)),
+        "llama-8b" => Architecture::Llama(llama(32, 4096, 32, 14_336, None, false)),
+        // The model of docs/FITTING.md: the blocks of `llama-3b` between tables of a smaller vocabulary.
+        "decoder-3b" => Architecture::Llama(LlamaConfig {
+            vocab_size: 32_768,
+            bos_token_id: None,
+            eos_token_id: Vec::new(),
+            ..llama(28, 3072, 24, 8192, None, false)
+        }),
         _ => return None,
     })
 }
@@ -243,13 +343,14 @@ fn known(name: &str) -> Option<Architecture> {
 /// The family and the sizes, for people.
 impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (layers, width, heads) = match self {
-            Architecture::Gpt2(config) => (config.n_layer, config.n_embd, config.n_head),
-            Architecture::Llama(config) => (config.num_hidden_layers, config.hidden_size, config.num_attention_heads),
+        let (width, heads, key_heads) = match self {
+            Architecture::Gpt2(config) => (config.n_embd, config.n_head, None),
+            Architecture::Llama(config) | Architecture::Qwen2(config) => {
+                (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
+            }
         };
-        let family = if matches!(self, Architecture::Gpt2(_)) { "gpt2" } else { "llama" };
-        write!(f, "{family}, layers {layers}, width {width}, heads {heads}")?;
-        if let Architecture::Llama(LlamaConfig { num_key_value_heads: Some(count), .. }) = self {
+        write!(f, "{}, layers {}, width {width}, heads {heads}", self.family(), self.layers())?;
+        if let Some(count) = key_heads {
             write!(f, " of queries and {count} of keys")?;
         }
         write!(f, ", vocabulary {}", thousands(self.vocabulary()))
@@ -297,6 +398,34 @@ mod tests {
         assert!(resized.to_string().starts_with("llama, layers 3, "), "{resized}");
     }
 
+    const SMALL: &str = r#""num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 8, "hidden_size": 8, "num_attention_heads": 2"#;
+
+    #[test]
+    fn a_mistral_is_a_llama_within_its_window() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let named = |more: &str, context| {
+            fs::write(&path, format!(r#"{{"model_type": "mistral", {SMALL}{more}}}"#)).unwrap();
+            Architecture::named(path.to_str().unwrap(), &Sizes { context, ..Sizes::default() })
+        };
+        let windowed = r#", "sliding_window": 64"#;
+        assert!(named(windowed, Some(64)).is_ok() && named("", Some(65)).is_ok());
+        assert_eq!(named(windowed, None).unwrap().context(), 64);
+        let error = named(windowed, Some(65)).unwrap_err().to_string();
+        assert!(error.contains("reads 64 tokens back (sliding_window)"), "{error}");
+        assert!(named(r#", "sliding_window": -1"#, None).unwrap_err().to_string().ends_with("which is not a size"));
+    }
+
+    #[test]
+    fn a_qwen2_is_read_and_written() {
+        let text = format!(r#"{{"model_type": "qwen2", {SMALL}, "sliding_window": 64, "use_sliding_window": false}}"#);
+        let read = |text: &str| Architecture::from_json(Path::new("config.json"), text).unwrap();
+        let architecture = read(&text);
+        assert!(matches!(&architecture, Architecture::Qwen2(config) if config.attention_bias), "{architecture:?}");
+        assert_eq!(read(&architecture.to_json()), architecture);
+        assert!(architecture.to_string().starts_with("qwen2, layers 1, "), "{architecture}");
+    }
+
     #[test]
     fn an_unknown_model_is_named() {
         let error = Architecture::named("gpt-2", &Sizes::default()).unwrap_err().to_string();
@@ -305,7 +434,7 @@ mod tests {
         assert_eq!(error("{}"), "`c.json` has no field `model_type`");
         assert_eq!(
             error(r#"{"model_type": "t5"}"#),
-            "`c.json` is of a model of type `t5`; it can be `gpt2` or `llama`"
+            "`c.json` is of a model of type `t5`; it can be `gpt2`, `llama`, `mistral` or `qwen2`"
         );
     }
 }

@@ -41,6 +41,7 @@ impl Model {
         match architecture {
             Architecture::Gpt2(config) => Model::Gpt2(nn::Gpt2::init(key, config, dtype)),
             Architecture::Llama(config) => Model::Llama(nn::Llama::init(key, config, dtype)),
+            Architecture::Qwen2(config) => Model::Llama(without_out_biases(nn::Llama::init(key, config, dtype))),
         }
     }
 
@@ -52,6 +53,23 @@ impl Model {
             Model::Llama(model) => model.blocks.policy = policy.cloned(),
         }
         model
+    }
+
+    /// The same model with its floats in this dtype, those of a block inside its checkpoint.
+    pub(crate) fn computed_in(&self, compute: DType) -> Model {
+        let precision = nn::Precision { compute, ..nn::Precision::default() };
+        match self {
+            Model::Gpt2(model) => {
+                let blocks = model.blocks.clone().with_compute(compute);
+                let rest = nn::Gpt2 { blocks: Vec::new().into(), ..model.clone() };
+                Model::Gpt2(nn::Gpt2 { blocks, ..precision.to_compute(&rest) })
+            }
+            Model::Llama(model) => {
+                let blocks = model.blocks.clone().with_compute(compute);
+                let rest = nn::Llama { blocks: Vec::new().into(), ..model.clone() };
+                Model::Llama(nn::Llama { blocks, ..precision.to_compute(&rest) })
+            }
+        }
     }
 
     /// The same model with its blocks stacked, so that they run as a loop.
@@ -84,8 +102,18 @@ impl Model {
     /// The mean loss of a batch, f32: the cross entropy of the next token, in nats.
     pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
         let logits = self.with_policy(policy).logits(&batch.tokens);
-        nn::cross_entropy(&logits.to_dtype(DType::F32), &batch.targets)
+        nn::cross_entropy_in(&logits, &batch.targets, DType::F32)
     }
+}
+
+/// The model without the biases of the maps from its heads to its features.
+fn without_out_biases(model: nn::Llama) -> nn::Llama {
+    let without = |block: nn::LlamaBlock| {
+        let attn = nn::GroupedAttention { out: block.attn.out.without_bias(), ..block.attn };
+        nn::LlamaBlock { attn, ..block }
+    };
+    let blocks: Vec<nn::LlamaBlock> = model.blocks.to_layers().into_iter().map(without).collect();
+    nn::Llama { blocks: nn::Stack::from(blocks), ..model }
 }
 
 #[cfg(test)]
@@ -105,6 +133,19 @@ mod tests {
             let loss = model.loss(&Batch { targets: &tokens + 100, tokens }, None).item::<f32>().unwrap();
             assert!((loss - 256f32.ln()).abs() < 1.0, "{loss}");
         }
+    }
+
+    #[test]
+    fn a_qwen2_has_biases_of_queries_keys_and_values_alone() {
+        let Architecture::Llama(config) = Architecture::named("llama-tiny", &Sizes::default()).unwrap() else {
+            panic!()
+        };
+        let qwen = Architecture::Qwen2(nn::LlamaConfig { attention_bias: true, ..config });
+        let model = Model::init(random::key(0), &qwen, DType::F32);
+        let biased: Vec<String> = remat::tree::leaves(&model).into_iter().map(|(path, _)| path.to_string()).collect();
+        let biased: Vec<&str> = biased.iter().filter_map(|path| path.strip_suffix(".bias")).collect();
+        let expected = ["0.attn.q", "0.attn.k", "0.attn.v", "1.attn.q", "1.attn.k", "1.attn.v"];
+        assert_eq!(biased, expected.map(|name| format!("blocks.{name}")));
     }
 
     #[test]

@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
-use remat::{Cpu, Policy};
-use remat_cli::arguments;
-use remat_cli::progress;
+use remat::Cpu;
+use remat_command::arguments;
+use remat_command::progress;
 
 use crate::config::{Config, Flags};
 use crate::lock::Lock;
-use crate::policy::LISTED;
+use crate::policy::{LISTED, shown};
 use crate::train::{architecture, planned_step, planned_under};
 use answer::Planner;
 use budget::Budget;
@@ -182,7 +182,7 @@ fn policies(args: &Args, bar: &ProgressBar) -> Result<Vec<(String, remat::Plan)>
     let config = Config::of(&args.flags.settings(args.config.as_deref())?)?;
     let architecture = architecture(&config)?;
     let mut names: Vec<String> = LISTED.map(String::from).into();
-    let own = Policy::name_of(arguments::policy(&config.policy)?.as_ref());
+    let own = shown(arguments::policy(&config.policy)?.as_ref());
     if !names.contains(&own) {
         names.push(own);
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use anyhow::Result;
 use remat::ir::counted;
 use remat::report::readable_bytes;
-use remat_cli::table::{readable_seconds, table, thousands};
-use remat_cli::text::printable;
+use remat_command::table::{readable_seconds, table, thousands};
+use remat_command::text::printable;
 use remat_plan::{BufferId, Location, StepId};
 use serde::Serialize;
 

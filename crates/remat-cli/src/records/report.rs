@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
-use remat_cli::table::thousands;
+use remat_command::table::thousands;
 use remat_io::{Metrics, save_text};
 
 use super::series::{Series, smoothed};

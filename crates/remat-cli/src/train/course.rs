@@ -7,18 +7,19 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use remat::optim::LossScale;
 use remat::{JitOptions, Jitted, Tensor, jit_with};
-use remat_cli::output::Output;
-use remat_cli::text::shell_word;
+use remat_command::output::Output;
+use remat_command::text::shell_word;
 
 use super::evaluate::HeldOut;
 use super::prepare::{Job, Planned};
 use super::progress::Progress;
-use super::step::{self, Numbers};
+use super::steps;
 use super::stop::Stop;
 use crate::machine;
 use crate::model::Model;
 use crate::run::{Run, State};
 use crate::sample::Samples;
+use crate::step::Numbers;
 
 /// The programs of a run. On the native engine they share one block of memory, so that they need no memory beside each other; the plan
 /// relies on this.
@@ -111,7 +112,7 @@ impl<'a> Programs<'a> {
         };
         let ahead = batches.ahead(first)?;
         let options = JitOptions { plan: planned.and_then(|planned| planned.step.clone()), ..self.options.clone() };
-        let state = step::fit(state, config.steps, step, &options, |_| ahead.next(), each)?;
+        let state = steps::fit(state, config.steps, step, &options, |_| ahead.next(), each)?;
         progress.finish();
         if folder.saved() != Some(state.step) {
             folder.save(&state)?;

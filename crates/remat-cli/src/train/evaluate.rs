@@ -2,10 +2,10 @@
 
 use remat::{JitOptions, Jitted, Result, Tensor, jit_with};
 
-use super::step::Step;
 use crate::data::Batch;
 use crate::machine;
 use crate::model::Model;
+use crate::step::Step;
 
 /// The mean loss over batches.
 ///

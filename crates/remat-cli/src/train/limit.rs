@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::{Result, bail};
 use remat::ErrorKind;
 use remat::report::readable_bytes;
-use remat_cli::table::table;
+use remat_command::table::table;
 
 use super::plan::{Plan, Program, Subject};
 use crate::config::{Config, OptimizerName};

@@ -3,17 +3,18 @@
 use anyhow::{Result, anyhow};
 use remat::report::Profile;
 use remat::{Cpu, DType, JitOptions, jit_with, random, tree};
-use remat_cli::resident;
-use remat_cli::times::{median, median_profile};
+use remat_command::resident;
+use remat_command::times::{median, median_profile};
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::plan::Subject;
-use super::step::{Arguments, Numbers, Step, fit};
+use super::steps::fit;
 use crate::config::Config;
 use crate::data::Batch;
 use crate::model::Architecture;
 use crate::run::State;
+use crate::step::{Arguments, Numbers, Step};
 
 /// The measurements of a configuration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -4,28 +4,25 @@ mod course;
 mod evaluate;
 mod limit;
 mod measure;
-mod optimizer;
 mod origin;
 mod plan;
 mod prepare;
 mod progress;
-mod step;
+mod steps;
 mod stop;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use remat_cli::output::Output;
-use remat_cli::table::thousands;
-use remat_cli::text::{printable, shell_word};
+use remat_command::output::Output;
+use remat_command::table::thousands;
+use remat_command::text::{printable, shell_word};
 use remat_io::{Checkpoints, save_report};
 
 pub(crate) use evaluate::mean_loss;
 pub(crate) use measure::{Measured, architecture, measure, profiled};
-pub(crate) use optimizer::OptimizerState;
-pub(crate) use plan::{shapes, step as planned_step, under as planned_under};
-pub(crate) use step::Step;
+pub(crate) use plan::{step as planned_step, under as planned_under};
 
 use crate::config::{Config, Flags};
 use crate::lock::Lock;

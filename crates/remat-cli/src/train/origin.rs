@@ -49,8 +49,7 @@ impl Origin {
             Origin::Run(saved) => saved.architecture.clone(),
             Origin::Folder(path) => Architecture::read(&path.join("config.json"))?,
         };
-        if let (Architecture::Gpt2(own), Some(context)) = (&architecture, config.sizes.context) {
-            let most = own.n_positions;
+        if let (Some(most), Some(context)) = (architecture.positions(), config.sizes.context) {
             ensure!(context <= most, "--context {context} is more than the {most} positions that the model has");
         }
         Ok(architecture)
@@ -82,7 +81,7 @@ impl Origin {
             (Origin::Fresh, _) => return Ok(config.model(architecture, key)?),
             (Origin::Run(saved), _) => saved.model()?,
             (Origin::Folder(path), Architecture::Gpt2(_)) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, dtype)?.0),
-            (Origin::Folder(path), Architecture::Llama(_)) => {
+            (Origin::Folder(path), Architecture::Llama(_) | Architecture::Qwen2(_)) => {
                 Model::Llama(huggingface::load::<nn::Llama>(path, dtype)?.0)
             }
         };

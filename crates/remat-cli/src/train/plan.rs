@@ -8,21 +8,20 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use remat::ir::{LiveKind, LiveValue};
-use remat::memory::Part;
+use remat::memory::{Part, divided};
 use remat::report::readable_bytes;
 use remat::stages::{Compiled, Lowered};
 use remat::tree::leaves;
-use remat::{Cpu, DType, JitOptions, Tensor, Tree, eval_shape, jit_with, random};
+use remat::{Cpu, DType, JitOptions, Tensor, Tree, eval_shape, jit_with};
 
 use super::evaluate::HeldOut;
-use super::step::{Arguments, GRADIENT, Step};
 use crate::config::Config;
 use crate::data::Batch;
 use crate::machine::bytes;
 use crate::model::{Architecture, Model};
 use crate::records::Timeline;
 use crate::sample::Samples;
+use crate::step::{Arguments, Step};
 
 /// The subject of a plan.
 #[derive(Clone, Copy)]
@@ -64,7 +63,7 @@ impl<'a> Subject<'a> {
     }
 
     fn model(&self) -> remat::Result<Model> {
-        shapes(self.config, self.architecture)
+        self.config.shapes(self.architecture)
     }
 
     /// The arguments of a step, abstract.
@@ -133,7 +132,7 @@ impl Program<'_> {
 /// The memory and the work of a run on the CPU's native engine. The programs of a run share one block of memory, so their needs do not add
 /// up.
 pub(super) struct Plan {
-    /// The bytes of each part at the peak of a step.
+    /// The bytes of each part at the peak of a step, unless there are none.
     parts: Vec<(Part, usize)>,
     /// The most bytes that are live in a step that owns the values that it changes.
     pub(super) step: usize,
@@ -189,19 +188,14 @@ impl Plan {
     fn new(of: &Subject<'_>, lowered: &Lowered, compiled: &Compiled) -> Result<Plan> {
         let report = compiled.memory_report();
         let (config, step) = (of.config, Step::of(of.config)?);
-        let (model, state, scale, _) = of.arguments(&step)?;
-        let counts = [leaves(&model).len(), leaves(&state).len() + leaves(&scale).len()];
-        let captured = lowered.jaxpr().ins.len() - counts[0] - counts[1] - 2;
-        let mut parts: Vec<(Part, usize)> = Part::ALL.map(|part| (part, 0)).into();
-        let mut add = |part: Part, bytes: usize| {
-            parts.iter_mut().filter(|(of, _)| *of == part).for_each(|(_, sum)| *sum += bytes);
-        };
-        for value in &report.donated {
-            add(part(value, captured, counts), value.bytes);
-        }
-        let peak = report.stats.donated_peak;
-        let listed: usize = report.donated.iter().map(|value| value.bytes).sum();
-        add(Part::Overhead, peak.saturating_sub(listed));
+        let (model, state, scale, batches) = of.arguments(&step)?;
+        let counts = [
+            (Part::Parameters, leaves(&model).len()),
+            (Part::Optimizer, leaves(&state).len() + leaves(&scale).len()),
+            (Part::Batch, leaves(&batches).len()),
+        ];
+        let arguments: Vec<Part> = counts.iter().flat_map(|&(part, count)| vec![part; count]).collect();
+        let memory = divided(compiled, &arguments);
         // Evaluation and samples include the model; the state of the optimizer comes on top.
         let state = bytes(&state)? + bytes(&scale)?;
         let rows = batch(config.batch, of.context);
@@ -209,8 +203,8 @@ impl Plan {
         let evaluation = state + evaluation;
         let sampling = if of.writing > 0 { state + of.writing } else { 0 };
         Ok(Plan {
-            parts,
-            step: peak,
+            parts: memory.parts().collect(),
+            step: memory.peak,
             // The state that is being written may still exist while the held-out loss or a sample is computed.
             saving: report.stats.peak.max(bytes(&model)? + state + evaluation.max(sampling)),
             evaluation,
@@ -257,8 +251,7 @@ impl Plan {
 
     /// The non-empty parts of the peak, by name.
     pub(super) fn parts(&self) -> Vec<(String, usize)> {
-        let some = self.parts.iter().filter(|(_, bytes)| *bytes > 0);
-        some.map(|(part, bytes)| (part.to_string(), *bytes)).collect()
+        self.parts.iter().map(|(part, bytes)| (part.to_string(), *bytes)).collect()
     }
 
     /// The peaks, and the parts of that of a step, as lines.
@@ -282,29 +275,6 @@ impl Plan {
 /// The options of planned programs: the peak is computed without the limit of the environment.
 fn options() -> JitOptions {
     JitOptions { device: Some(Cpu::default().into()), memory_limit: Some(usize::MAX), ..JitOptions::default() }
-}
-
-/// The part that a live value of a step belongs to.
-fn part(value: &LiveValue, captured: usize, [parameters, state]: [usize; 2]) -> Part {
-    match value.kind {
-        LiveKind::Constant => Part::Batch,
-        LiveKind::Argument(i) if i < captured => Part::Batch,
-        LiveKind::Argument(i) if i < captured + parameters => Part::Parameters,
-        LiveKind::Argument(i) if i < captured + parameters + state => Part::Optimizer,
-        LiveKind::Argument(_) => Part::Batch,
-        LiveKind::Temporary if value.name.as_deref() == Some(GRADIENT) => Part::Gradients,
-        LiveKind::Temporary => Part::Activations,
-        LiveKind::Scratch => Part::Scratch,
-        LiveKind::Output => Part::Overhead,
-    }
-}
-
-/// The trained model, abstract.
-///
-/// # Errors
-/// If its sizes do not fit each other, or adapters cannot be attached.
-pub(crate) fn shapes(config: &Config, architecture: &Architecture) -> remat::Result<Model> {
-    eval_shape(|(): &()| config.model(architecture, &random::key(0)))(&())
 }
 
 /// An abstract batch.

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use remat::report::readable_bytes;
 use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
-use remat_cli::arguments;
-use remat_cli::command;
-use remat_cli::table::thousands;
+use remat_command::arguments;
+use remat_command::command;
+use remat_command::table::thousands;
 use remat_data::Tokenizer;
 use remat_io::Checkpoints;
 
 use super::limit::Limit;
 use super::origin::Origin;
 use super::plan::{self, Plan, Program, Subject};
-use super::step::Step;
 use crate::config::Config;
 use crate::data::{Batches, Text, load, open, open_again, plain};
 use crate::lock::Lock;
 use crate::model::{Architecture, Model};
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
+use crate::step::Step;
 use crate::{machine, memory};
 
 /// A resumed run: its folder, and its last checkpoint.
@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
     /// # Errors
     /// If its sizes do not fit each other.
     pub(super) fn model(&self) -> Result<String> {
-        let parameters = thousands(plan::size(&plan::shapes(&self.config, &self.architecture)?)?);
+        let parameters = thousands(plan::size(&self.config.shapes(&self.architecture)?)?);
         let (context, batch) = (self.context, self.config.batch);
         Ok(format!("{parameters} parameters ({}), context {context}, batch {batch}", self.architecture))
     }
@@ -139,7 +139,7 @@ impl<'a> Job<'a> {
         let count = config.tokenizer.as_ref().map(|_| format!(", {} tokens", thousands(text.tokens())));
         let tokens = count.unwrap_or_default();
         writeln!(out, "text: {size} bytes in {}{tokens}; {held_out} of them are held out", text.source)?;
-        let shapes = plan::shapes(config, &self.architecture)?;
+        let shapes = config.shapes(&self.architecture)?;
         writeln!(out, "model: {}", self.model()?)?;
         writeln!(
             out,

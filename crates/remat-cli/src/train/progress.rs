@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::report::readable_bytes;
-use remat_cli::resident;
-use remat_cli::table::thousands;
+use remat_command::resident;
+use remat_command::table::thousands;
 
 use crate::config::Config;
 

@@ -1,4 +1,4 @@
-//! Tests of the text form, of the checker, and of the order of the crate's layers.
+//! Tests of the text form and of the checker.
 
 mod check;
 mod control;
@@ -7,7 +7,7 @@ mod parse;
 mod print;
 
 use remat_ir::{Error, Jaxpr, PrintOptions};
-use remat_testkit::{FileTests, layers};
+use remat_testkit::FileTests;
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -35,11 +35,6 @@ fn filetests() {
     if let Err(report) = tests.run(format!("{CRATE}/tests/filetests")) {
         panic!("{report}");
     }
-}
-
-#[test]
-fn layers_use_only_those_above() {
-    assert_eq!(layers::faults(format!("{CRATE}/src")).unwrap(), Vec::<String>::new());
 }
 
 /// The program of this text.

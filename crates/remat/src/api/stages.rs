@@ -372,6 +372,11 @@ impl Compiled {
         self.live_ranges_where_donated(&self.donated_or_all())
     }
 
+    /// The number of captured tensors, which are the first inputs of the program.
+    pub(crate) fn captured(&self) -> usize {
+        self.captured.len()
+    }
+
     /// For each argument, of which captured tensors are the first, whether the callers donate it for whom this was compiled; if that was not
     /// known, all arguments but the captured tensors.
     fn donated_or_all(&self) -> Vec<bool> {

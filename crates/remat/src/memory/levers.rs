@@ -48,7 +48,7 @@ pub struct Lever {
 impl Lever {
     fn planned(change: Change, step: &Step, before: &Step) -> Lever {
         let more_operations = step.flops as f64 / before.flops.max(1) as f64 - 1.0;
-        Lever { change, peak: step.peak, more_operations, is_planned: true }
+        Lever { change, peak: step.memory.peak, more_operations, is_planned: true }
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) fn of_optimizers<M: Tree, R: ScalarOutput>(
     before: &Step,
 ) -> Result<Vec<Lever>> {
     let mut levers = Vec::new();
-    let smaller = |state: usize| state < before.bytes.of(Part::Optimizer);
+    let smaller = |state: usize| state < before.memory.bytes(Part::Optimizer);
     let (adafactor, adam8bit) = (Adafactor::default(), Adam8bit::default());
     if smaller(state_bytes(&adafactor, model)?) {
         levers.push(Lever::planned(Change::Adafactor, &Step::plan(&adafactor, model, loss)?, before));
@@ -149,8 +149,8 @@ pub(super) fn of_precision<M: Tree, O: Optimizer, R: ScalarOutput>(
 /// Parameters, gradients and state cut over several chips, each with its own batch.
 pub(super) fn of_chips(options: &Options, before: &Step) -> Option<Lever> {
     let cut: usize =
-        [Part::Parameters, Part::Optimizer, Part::Gradients].iter().map(|&part| before.bytes.of(part)).sum();
-    let peak = before.peak - cut + cut.div_ceil(options.chips.max(1));
+        [Part::Parameters, Part::Optimizer, Part::Gradients].iter().map(|&part| before.memory.bytes(part)).sum();
+    let peak = before.memory.peak - cut + cut.div_ceil(options.chips.max(1));
     let change = Change::Sharded(options.chips);
     (options.chips > 1).then_some(Lever { change, peak, more_operations: 0.0, is_planned: false })
 }

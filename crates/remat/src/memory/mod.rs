@@ -25,7 +25,7 @@ mod parts;
 mod text;
 
 pub use levers::{Change, Lever};
-pub use parts::Part;
+pub use parts::{Divided, Part, divided, gradients};
 
 use remat_ir::{Policy, Result};
 
@@ -33,7 +33,7 @@ use crate::optim::Optimizer;
 use crate::trace::ScalarOutput;
 use crate::{Layers, Tree};
 
-use parts::{Bytes, Step};
+use parts::Step;
 
 /// The options of [`report_with`].
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub struct TrainingMemory {
     pub planned: Option<PlannedStep>,
     /// Why a policy could not be tried, if that happened.
     pub note: Option<String>,
-    bytes: Bytes,
+    divided: Divided,
 }
 
 /// A step that computes values again to stay within a limit.
@@ -86,12 +86,12 @@ pub struct PlannedStep {
 impl TrainingMemory {
     /// The bytes of a part at the peak. Those of all parts add up to [`peak`](TrainingMemory::peak).
     pub fn bytes(&self, part: Part) -> usize {
-        self.bytes.of(part)
+        self.divided.bytes(part)
     }
 
     /// The part with the most bytes.
     pub fn largest(&self) -> Part {
-        self.bytes.largest()
+        self.divided.largest()
     }
 
     /// The change that lowers the peak most among those that keep the results, or else among all, on this machine, which is not several chips;
@@ -146,11 +146,12 @@ pub fn report_with<M: Tree, O: Optimizer, R: ScalarOutput>(
     let step = Step::plan(optimizer, model, &loss)?;
     let saved = crate::report::saved_residuals(&loss, &parts::shape_only(model)?)?.intermediate_bytes();
     let (mut levers, note) = levers::of_policies(options, optimizer, model, &loss, &step)?;
-    let least = levers.iter().map(|lever| lever.peak).min().filter(|&least| options.plans && least < step.peak);
+    let peak = step.memory.peak;
+    let least = levers.iter().map(|lever| lever.peak).min().filter(|&least| options.plans && least < peak);
     let planned = least.map(|limit| step.within(limit)).transpose()?.flatten();
     levers.extend(levers::of_optimizers(model, &loss, &step)?);
     levers.extend(levers::of_precision(optimizer, model, &loss, &step));
     levers.extend(levers::of_chips(options, &step));
     levers.sort_by_key(|lever| lever.peak);
-    Ok(TrainingMemory { peak: step.peak, saved, levers, planned, note, bytes: step.bytes })
+    Ok(TrainingMemory { peak, saved, levers, planned, note, divided: step.memory })
 }

@@ -5,7 +5,7 @@ use remat_ir::{ErrorKind, LiveKind, LiveValue, Result};
 use super::PlannedStep;
 use crate::optim::Optimizer;
 use crate::stages::Compiled;
-use crate::trace::ScalarOutput;
+use crate::trace::{ScalarOutput, pinned};
 use crate::{Cpu, JitOptions, Tree, eval_shape, jit_with, tree, value_and_grad};
 
 /// The purpose of memory.
@@ -41,35 +41,95 @@ impl Part {
     ];
 }
 
-/// The bytes of each part.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bytes([usize; Part::ALL.len()]);
+/// The memory of a program at its peak, by purpose: [`divided`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Divided {
+    /// The most bytes that are live at one time in a call that gives up its arguments.
+    pub peak: usize,
+    bytes: [usize; Part::ALL.len()],
+}
 
-impl Bytes {
-    pub(super) fn of(&self, part: Part) -> usize {
-        self.0[part as usize]
+impl Divided {
+    /// The bytes of a part. Those of all parts add up to the peak.
+    pub fn bytes(&self, part: Part) -> usize {
+        self.bytes[part as usize]
     }
 
-    pub(super) fn largest(&self) -> Part {
+    /// The parts that are not empty, with their bytes, in the order of reports.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, usize)> {
+        let this = *self;
+        Part::ALL.into_iter().map(move |part| (part, this.bytes(part))).filter(|(_, bytes)| *bytes > 0)
+    }
+
+    /// The part with the most bytes.
+    pub fn largest(&self) -> Part {
         // The first of equal parts.
-        Part::ALL.into_iter().rev().max_by_key(|&part| self.of(part)).unwrap_or(Part::Parameters)
+        Part::ALL.into_iter().rev().max_by_key(|&part| self.bytes(part)).unwrap_or(Part::Parameters)
     }
 
     fn add(&mut self, part: Part, bytes: usize) {
-        self.0[part as usize] += bytes;
+        self.bytes[part as usize] += bytes;
     }
+}
+
+/// The gradients of a step, as [`divided`] knows them.
+///
+/// They are named in the program: call it inside the step, on the gradients that the optimizer gets. The name changes nothing else.
+#[track_caller]
+pub fn gradients<T: Tree>(gradients: &T) -> T {
+    pinned(|| tree::map(gradients, |leaf| leaf.named(GRADIENT)))
+}
+
+/// The memory of any program at its peak, by purpose. `arguments` has the part of each leaf of its arguments; tensors that it captures are
+/// the batch. Temporaries are activations, unless they are [`gradients`].
+///
+/// [`report`](fn@super::report) does this for the step of a loss and an optimizer; this is for steps that do more, such as accumulating or clipping
+/// gradients.
+///
+/// ```
+/// use remat::memory::{Part, divided, gradients};
+/// use remat::{DType, Tensor, jit, value_and_grad};
+/// let step = jit(|(w, x): &(Tensor, Tensor)| {
+///     let (loss, gradient) = value_and_grad(|w: &Tensor| x.matmul(w).tanh().sum(..))(w)?;
+///     let gradient = gradients(&gradient);
+///     Ok::<_, remat::Error>((loss, w - gradient.clip(-1.0, 1.0) * 0.1))
+/// });
+/// let (w, x) = (Tensor::shape_only([8, 8], DType::F32), Tensor::shape_only([4, 8], DType::F32));
+/// let memory = divided(&step.lower(&(w, x))?.compile()?, &[Part::Parameters, Part::Batch]);
+/// assert_eq!((memory.bytes(Part::Parameters), memory.bytes(Part::Batch)), (4 * 64, 4 * 32));
+/// assert_eq!(memory.parts().map(|(_, bytes)| bytes).sum::<usize>(), memory.peak);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub fn divided(program: &Compiled, arguments: &[Part]) -> Divided {
+    let report = program.memory_report();
+    let captured = program.captured();
+    let part = |value: &LiveValue| match value.kind {
+        LiveKind::Constant => Part::Batch,
+        // Numbers are those of the program's inputs; captured values come first.
+        LiveKind::Argument(i) => i.checked_sub(captured).and_then(|i| arguments.get(i)).copied().unwrap_or(Part::Batch),
+        LiveKind::Temporary if value.name.as_deref() == Some(GRADIENT) => Part::Gradients,
+        LiveKind::Temporary => Part::Activations,
+        LiveKind::Scratch => Part::Scratch,
+        LiveKind::Output => Part::Overhead,
+    };
+    let mut divided = Divided { peak: report.stats.donated_peak, ..Divided::default() };
+    for value in &report.donated {
+        divided.add(part(value), value.bytes);
+    }
+    let listed: usize = divided.bytes.iter().sum();
+    divided.add(Part::Overhead, divided.peak.saturating_sub(listed));
+    divided
 }
 
 /// The plan of a step.
 pub(super) struct Step {
-    pub(super) peak: usize,
-    pub(super) bytes: Bytes,
+    pub(super) memory: Divided,
     /// Its floating-point operations.
     pub(super) flops: u64,
     program: Compiled,
 }
 
-/// The name of gradients while their step is planned, which no model uses.
+/// The name of gradients, which no model uses.
 const GRADIENT: &str = "remat::memory::gradient";
 
 impl Step {
@@ -86,7 +146,7 @@ impl Step {
         let (parameters, states) = (tree::leaves(&model).len(), tree::leaves(&state).len());
         let update = |(model, state): &(M, O::State<M>)| {
             let (loss, gradients) = value_and_grad(&loss)(model)?;
-            let gradients = tree::map(&gradients, |leaf| leaf.named(GRADIENT));
+            let gradients = self::gradients(&gradients);
             let (model, state) = optimizer.update(model, &gradients, state)?;
             Result::Ok((loss, model, state))
         };
@@ -94,17 +154,9 @@ impl Step {
         let device = Some(Cpu::default().into());
         let options = JitOptions { device, memory_limit: Some(usize::MAX), ..JitOptions::default() };
         let lowered = jit_with(&options, update).lower(&(model, state))?;
-        let captured = lowered.jaxpr().ins.len() - parameters - states;
         let program = lowered.compile()?;
-        let report = program.memory_report();
-        let mut bytes = Bytes::default();
-        for value in &report.donated {
-            bytes.add(part(value, captured, parameters), value.bytes);
-        }
-        let peak = report.stats.donated_peak;
-        let listed = Part::ALL.iter().map(|&part| bytes.of(part)).sum::<usize>();
-        bytes.add(Part::Overhead, peak.saturating_sub(listed));
-        Ok(Step { peak, bytes, flops: lowered.cost().flops, program })
+        let arguments = [vec![Part::Parameters; parameters], vec![Part::Optimizer; states]].concat();
+        Ok(Step { memory: divided(&program, &arguments), flops: lowered.cost().flops, program })
     }
 
     /// The fastest plan of the step within a limit, if one is found.
@@ -117,21 +169,6 @@ impl Step {
             Err(error) if error.kind() == ErrorKind::Memory => Ok(None),
             Err(error) => Err(error),
         }
-    }
-}
-
-/// The part that a live value belongs to.
-fn part(value: &LiveValue, captured: usize, parameters: usize) -> Part {
-    match value.kind {
-        LiveKind::Constant => Part::Batch,
-        // Paths and numbers are those of the program's inputs; captured values come first.
-        LiveKind::Argument(i) if i < captured => Part::Batch,
-        LiveKind::Argument(i) if i < captured + parameters => Part::Parameters,
-        LiveKind::Argument(_) => Part::Optimizer,
-        LiveKind::Temporary if value.name.as_deref() == Some(GRADIENT) => Part::Gradients,
-        LiveKind::Temporary => Part::Activations,
-        LiveKind::Scratch => Part::Scratch,
-        LiveKind::Output => Part::Overhead,
     }
 }
 

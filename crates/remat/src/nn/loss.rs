@@ -36,6 +36,31 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
     })
 }
 
+/// [`cross_entropy`] with a result of this dtype: with f32, the loss of bf16 logits is not rounded, and the logits that the backward pass keeps
+/// are bf16.
+///
+/// ```
+/// use remat::{DType, Tensor, nn};
+/// let logits = Tensor::new([[1.0f32, 0.0]]).to_dtype(DType::Bf16);
+/// let loss = nn::cross_entropy_in(&logits, &Tensor::new([0]), DType::F32);
+/// assert!((loss.item::<f32>()? - (-1.0f32).exp().ln_1p()).abs() < 1e-6);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`cross_entropy`]; if `dtype` is not a float.
+#[track_caller]
+pub fn cross_entropy_in(logits: &Tensor, targets: &Tensor, dtype: DType) -> Tensor {
+    const NAME: &str = "nn::cross_entropy_in";
+    deferred(|| {
+        check(NAME, logits, targets)?;
+        if !dtype.is_float() {
+            return Err(Error::new(ErrorKind::DType, NAME, format!("the loss is a float, not {dtype}")));
+        }
+        Ok(losses(logits, targets).mean(..).to_dtype(dtype))
+    })
+}
+
 /// [`cross_entropy`] with label smoothing: the target class has the probability `1 - smoothing`, and all classes share `smoothing`
 /// equally. `smoothing` is between 0, which is [`cross_entropy`], and 1.
 ///

@@ -71,7 +71,8 @@ pub use initializer::Initializer;
 pub use linear::{Embedding, Linear};
 pub use lora::{Lora, LowRank};
 pub use loss::{
-    cross_entropy, cross_entropy_where, next_token_loss, smoothed_cross_entropy, smoothed_cross_entropy_where,
+    cross_entropy, cross_entropy_in, cross_entropy_where, next_token_loss, smoothed_cross_entropy,
+    smoothed_cross_entropy_where,
 };
 pub use models::{
     ConvNorm, Gpt2, Gpt2Config, Llama, LlamaBlock, LlamaConfig, ResNet, ResNetBlock, ResNetConfig, UNet, UNetBlock,

@@ -2,11 +2,12 @@
 
 use remat_ir::{Error, ErrorKind, Policy, Result};
 
+use super::Precision;
 use crate::loops::equal_blocks;
 use crate::random::Key;
 use crate::trace::{Output, current_loc, pinned, structure};
 use crate::tree::{Segment, Walk, leaves};
-use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed_with, tree};
+use crate::{DType, LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed_with, tree};
 
 /// Layers of one kind, one after the other, under a checkpoint policy, like `nn.scan(nn.remat(Block, policy))` in Flax.
 ///
@@ -41,6 +42,9 @@ pub struct Stack<L> {
     pub policy: Option<Policy>,
     /// The number of levels of checkpoints; 1 by default. With 0 or 1 there are only the checkpoints of the policy.
     pub levels: usize,
+    /// The dtype in which a layer gets its floats, if it is not their own; `None` by default. They are converted inside the layer's checkpoint, as
+    /// [`Precision::to_compute`](super::Precision::to_compute) does: converted before, all layers would be in memory a second time.
+    pub compute: Option<DType>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,15 +56,16 @@ enum Held<L> {
 
 impl<L> From<Vec<L>> for Stack<L> {
     fn from(layers: Vec<L>) -> Stack<L> {
-        Stack { held: Held::List(layers), policy: None, levels: 1 }
+        Stack { held: Held::List(layers), policy: None, levels: 1, compute: None }
     }
 }
 
-/// The policy and the levels are static structure.
+/// The policy, the levels and the dtype are static structure.
 impl<L: Tree> Tree for Stack<L> {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
         walk.static_at(Segment::Field("policy"), &self.policy);
         walk.static_at(Segment::Field("levels"), &self.levels);
+        walk.static_at(Segment::Field("compute"), &self.compute);
         let held = match &self.held {
             Held::List(layers) => {
                 walk.variant("List");
@@ -72,7 +77,7 @@ impl<L: Tree> Tree for Stack<L> {
                 Held::Stacked(walk.stacked(layer), *length)
             }
         };
-        Stack { held, policy: self.policy.clone(), levels: self.levels }
+        Stack { held, policy: self.policy.clone(), levels: self.levels, compute: self.compute }
     }
 }
 
@@ -92,6 +97,20 @@ impl<L: Tree> Stack<L> {
     #[must_use]
     pub fn with_levels(self, levels: usize) -> Stack<L> {
         Stack { levels, ..self }
+    }
+
+    /// The same layers with this [`dtype`](Stack::compute).
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, nn::{Linear, Stack}, random};
+    /// let layers = Stack::init(random::key(0), 3, |key| Linear::new(key, 4, 4)).with_compute(DType::Bf16);
+    /// let y = layers.apply(|layer, x| layer.apply(x), &Tensor::ones([2, 4], DType::Bf16))?;
+    /// assert_eq!((y.dtype()?, layers.to_layers()[0].weight.dtype()?), (DType::Bf16, DType::F32));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_compute(self, dtype: impl Into<Option<DType>>) -> Stack<L> {
+        Stack { compute: dtype.into(), ..self }
     }
 
     /// The number of layers.
@@ -229,6 +248,10 @@ impl<L: Tree> Stack<L> {
         xs: &X,
     ) -> Result<(C, Outs<Y>)> {
         let levels = self.levels.max(1);
+        let f = |layer: &L, carry: &C, x: &X| match self.compute {
+            None => f(layer, carry, x),
+            Some(compute) => f(&Precision { compute, ..Precision::default() }.to_compute(layer), carry, x),
+        };
         // Operations of a layer are located at their own lines, and the loop at that of the caller, so nothing is pinned here.
         match &self.held {
             Held::List(layers) => {

@@ -1,6 +1,6 @@
 //! Stacks of layers, beside the same layers one after the other.
 
-use remat::nn::{Block, Linear, Stack};
+use remat::nn::{Block, Linear, Precision, Stack};
 use remat::report::saved_residuals;
 use remat::{DType, Error, Policy, Result, Tensor, Tree, checkpoint, jit, random, tree, value_and_grad, vmap};
 
@@ -52,6 +52,36 @@ fn every_way_to_run_layers_gives_the_same_bits() {
             }
         }
     }
+}
+
+/// Weights of f32 that are converted inside each layer, under its policy, are as those that are converted before; no converted copy is kept.
+#[test]
+fn layers_may_compute_in_another_dtype_than_that_of_their_weights() {
+    let x = input(DType::Bf16);
+    let bits = |tensor: &Tensor| tensor.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+    let gradient = |blocks: Stack<Block>, before: bool| -> Vec<Vec<u32>> {
+        let narrow = Precision { compute: DType::Bf16, ..Precision::default() };
+        let loss = |blocks: &Stack<Block>| match before {
+            true => loss(&narrow.to_compute(blocks), &x),
+            false => loss(&blocks.clone().with_compute(DType::Bf16), &x),
+        };
+        let (_, gradient) = value_and_grad(loss)(&blocks).unwrap();
+        tree::leaves(&gradient.to_layers()).iter().map(|(_, leaf)| bits(leaf)).collect()
+    };
+    let expected = gradient(blocks(DType::F32), true);
+    for policy in policies() {
+        for stacked in [false, true] {
+            let blocks = if stacked { blocks(DType::F32).stacked().unwrap() } else { blocks(DType::F32) };
+            assert!(gradient(blocks.with_policy(policy.clone()), false) == expected, "{policy:?} stacked: {stacked}");
+        }
+    }
+    let kept = |blocks: Stack<Block>| {
+        let blocks = blocks.with_policy(Policy::Nothing);
+        saved_residuals(|blocks: &Stack<Block>| loss(blocks, &x), &blocks).unwrap().intermediate_bytes()
+    };
+    let [wide, narrow] = [DType::F32, DType::Bf16].map(|dtype| blocks(dtype).with_compute(DType::Bf16));
+    assert_eq!(kept(wide.clone()), kept(narrow.clone()));
+    assert_eq!(kept(wide.stacked().unwrap()), kept(narrow.stacked().unwrap()));
 }
 
 #[test]

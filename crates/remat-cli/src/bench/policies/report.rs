@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
-use remat_cli::table::{readable_seconds, table, thousands};
+use remat_command::table::{readable_seconds, table, thousands};
 use serde::Serialize;
 
 use super::Row;

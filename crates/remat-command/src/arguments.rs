@@ -14,7 +14,7 @@ use remat::Policy;
 ///
 /// #[derive(Parser)]
 /// struct Args {
-///     #[arg(long, value_parser = remat_cli::arguments::up_to(10))]
+///     #[arg(long, value_parser = remat_command::arguments::up_to(10))]
 ///     layers: usize,
 /// }
 ///
@@ -28,7 +28,7 @@ pub fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
 /// A number of threads; by default as many as there are cores.
 ///
 /// ```
-/// use remat_cli::arguments::threads_or_all;
+/// use remat_command::arguments::threads_or_all;
 ///
 /// assert_eq!(threads_or_all(Some(3)), 3);
 /// assert!(threads_or_all(None) >= 1);
@@ -43,7 +43,7 @@ pub fn threads_or_all(threads: Option<usize>) -> usize {
 /// What is wrong with the text, for the user.
 ///
 /// ```
-/// use remat_cli::arguments::magnitude;
+/// use remat_command::arguments::magnitude;
 ///
 /// assert_eq!(magnitude("3e-3"), Ok(0.003));
 /// assert_eq!(magnitude("-1"), Err("must be a number from 0 to 3.4028235e38".into()));
@@ -62,7 +62,7 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
 ///
 /// ```
 /// use remat::Policy;
-/// use remat_cli::arguments::policy;
+/// use remat_command::arguments::policy;
 ///
 /// assert_eq!(Policy::name_of(policy("names(attn, mlp)")?.as_ref()), "Names(attn, mlp)");
 /// assert_eq!(Policy::name_of(policy("budget(1.5GiB)")?.as_ref()), "Budget(1536MiB)");

@@ -1,179 +1,11 @@
-//! A training step as one program: loss, gradient and update.
-//!
-//! Several batches of one step are a scan whose carry is the sum of gradients, so all of them are held. The trained part of a model is the
-//! model with empty tensors in place of the other parameters, so optimizer, clipping and accumulation see nothing else, and gradients of
-//! frozen weights are dead code.
+//! The steps of a run, one after the other.
 
 use anyhow::Result;
-use remat::nn::{Lora, Precision};
-use remat::optim::{LossScale, Mask, Optimizer, clip_by_global_norm, clip_by_value};
-use remat::{DType, JitOptions, Policy, Tensor, Tree, jit_with, scan, tree, value_and_grad_aux};
-use remat_cli::arguments;
+use remat::{JitOptions, jit_with};
 
-use super::optimizer::{AnyOptimizer, OptimizerState};
-use crate::config::Config;
 use crate::data::Batch;
-use crate::model::Model;
 use crate::run::State;
-
-/// The name of gradients in memory reports, which no model uses.
-pub(super) const GRADIENT: &str = "remat train: gradient";
-
-/// The options of a step.
-pub(crate) struct Step {
-    policy: Option<Policy>,
-    compute: DType,
-    optimizer: AnyOptimizer,
-    /// The limits of the gradients' norm and values.
-    clip: (Option<f64>, Option<f64>),
-    /// The number of batches in a step.
-    accumulate: usize,
-    /// The trained parameters, if these are not all.
-    trained: Option<Mask>,
-}
-
-/// The state that a step changes, and its batch.
-pub(super) type Arguments = (Model, OptimizerState<Model>, Option<LossScale>, Batch);
-
-/// The results of a step: the changed state, and its numbers.
-type Results = (Model, OptimizerState<Model>, Option<LossScale>, Numbers<Tensor>);
-
-/// What is measured at a step: tensors in its program, and numbers behind it.
-#[derive(Clone, Copy, Tree)]
-pub(super) struct Numbers<T> {
-    /// The mean loss of its batch, f32.
-    pub(super) loss: T,
-    /// The norm of the gradient before it is clipped. `None` if it is not clipped by its norm: to measure it alone would keep all of the gradient.
-    pub(super) gradient_norm: Option<T>,
-}
-
-impl Step {
-    /// # Errors
-    /// If the policy does not exist, or weight decay is requested for an optimizer without it.
-    pub(crate) fn of(config: &Config) -> Result<Step> {
-        let some = |limit: f64| (limit > 0.0).then_some(limit);
-        Ok(Step {
-            policy: arguments::policy(&config.policy)?,
-            compute: config.dtype.dtype(),
-            optimizer: AnyOptimizer::of(config)?,
-            clip: (some(config.clip_norm), some(config.clip_value)),
-            accumulate: config.accumulate,
-            trained: config.lora.map(|_| Lora::mask()),
-        })
-    }
-
-    /// The learning rate of the step after this state. Steps that were skipped do not count for the schedule.
-    ///
-    /// # Errors
-    /// If the schedule is wrong.
-    fn learning_rate(&self, state: &State) -> remat::Result<f64> {
-        let skipped = state.scale.as_ref().map_or(Ok(0), |scale| scale.skipped.item::<i32>())?;
-        let counted = i64::from(state.step) - i64::from(skipped);
-        self.optimizer.learning_rate().at(&Tensor::from(counted), DType::F64).item::<f64>()
-    }
-
-    /// The state before the first step.
-    ///
-    /// # Errors
-    /// If the model has no trained parameters.
-    pub(crate) fn init(&self, model: &Model) -> remat::Result<(OptimizerState<Model>, Option<LossScale>)> {
-        let scale = (self.compute == DType::F16).then(LossScale::default);
-        Ok((self.optimizer.init(&chosen(model, &self.takes(model)?)), scale))
-    }
-
-    /// The mean loss of a batch, f32.
-    pub(super) fn loss(&self, model: &Model, batch: &Batch, policy: Option<&Policy>) -> Tensor {
-        let precision = Precision { compute: self.compute, ..Precision::default() };
-        precision.to_compute(model).loss(batch, policy)
-    }
-
-    /// One step.
-    ///
-    /// # Errors
-    /// The first error of the model or of the optimizer.
-    pub(super) fn run(&self, (model, state, scale, batch): &Arguments) -> remat::Result<Results> {
-        let takes = self.takes(model)?;
-        let gradient_of = |batch: &Batch| -> remat::Result<(Tensor, Model)> {
-            let loss = |model: &Model| {
-                let loss = self.loss(model, batch, self.policy.as_ref());
-                (scale.as_ref().map_or(loss.clone(), |scale| scale.scale(&loss)), loss)
-            };
-            let ((_, loss), gradient) = value_and_grad_aux(loss)(model)?;
-            Ok((loss, chosen(&gradient, &takes)))
-        };
-        let trained = chosen(model, &takes);
-        let (loss, gradient) = match self.accumulate {
-            1 => gradient_of(batch)?,
-            count => accumulated(count, &trained, batch, gradient_of)?,
-        };
-        let (gradient, finite) = match scale {
-            None => (gradient, None),
-            Some(scale) => {
-                let finite = LossScale::all_finite(&gradient)?;
-                (scale.unscale(&gradient), Some((scale, finite)))
-            }
-        };
-        let gradient = tree::map(&gradient, |leaf| leaf.named(GRADIENT));
-        let (norm, value) = self.clip;
-        let (gradient, gradient_norm) = match norm {
-            None => (gradient, None),
-            Some(most) => {
-                let (clipped, norm) = clip_by_global_norm(&gradient, most);
-                (clipped, Some(norm.to_dtype(DType::F32)))
-            }
-        };
-        let gradient = value.map_or_else(|| gradient.clone(), |value| clip_by_value(&gradient, value));
-        let (next, next_state) = self.optimizer.update(&trained, &gradient, state)?;
-        let (next, next_state, scale) = match finite {
-            None => (next, next_state, None),
-            Some((scale, finite)) => (
-                LossScale::keep_if_finite(&finite, &next, &trained)?,
-                LossScale::keep_if_finite(&finite, &next_state, state)?,
-                Some(scale.adjusted(&finite)),
-            ),
-        };
-        Ok((merged(model, &next, &takes)?, next_state, scale, Numbers { loss, gradient_norm }))
-    }
-
-    /// Whether each parameter is trained.
-    fn takes(&self, model: &Model) -> remat::Result<Vec<bool>> {
-        self.trained.as_ref().unwrap_or(&Mask::All).of(model)
-    }
-}
-
-/// The mean loss and gradient of the parts of a batch, computed one after the other.
-fn accumulated(
-    count: usize,
-    trained: &Model,
-    batch: &Batch,
-    gradient_of: impl Fn(&Batch) -> remat::Result<(Tensor, Model)>,
-) -> remat::Result<(Tensor, Model)> {
-    let [rows, context] = batch.tokens.dims()?;
-    let parts = tree::map(batch, |leaf| leaf.reshape([count, rows / count, context]));
-    let none = (Tensor::from(0.0f32), tree::map(trained, |leaf| leaf.zeros_like()));
-    let add = |(loss, sum): &(Tensor, Model), part: &Batch| -> remat::Result<_> {
-        let (more, gradient) = gradient_of(part)?;
-        Ok(((loss + more, tree::map2(sum, &gradient, |sum, gradient| sum + gradient)?), ()))
-    };
-    let ((loss, sum), ()) = scan(add, &none, &parts)?;
-    let mean = |leaf: &Tensor| if leaf.dtype().is_ok_and(DType::is_float) { leaf / count as f64 } else { leaf.clone() };
-    Ok((loss / count as f64, tree::map(&sum, |leaf| mean(leaf))))
-}
-
-/// The tree with only the selected leaves; the others become empty integers, which no optimizer changes.
-fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
-    let mut takes = takes.iter();
-    tree::map(tree, |leaf| match takes.next() {
-        Some(false) => Tensor::zeros([0], DType::I32),
-        _ => leaf.clone(),
-    })
-}
-
-/// The model with the selected leaves replaced by those of another.
-fn merged(model: &Model, other: &Model, takes: &[bool]) -> remat::Result<Model> {
-    let mut takes = takes.iter();
-    tree::map2(model, other, |own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
-}
+use crate::step::{Arguments, Numbers, Step};
 
 /// The state after the steps up to `steps`. `done` gets each new state with the numbers and the learning rate of its step, and returns whether
 /// to continue.
@@ -190,7 +22,7 @@ pub(super) fn fit(
 ) -> Result<State> {
     let program = jit_with(options, |arguments: &Arguments| step.run(arguments));
     for i in state.step..steps {
-        let learning_rate = step.learning_rate(&state)?;
+        let learning_rate = step.learning_rate(state.step, state.scale.as_ref())?;
         let (model, optimizer, scale, numbers) =
             program.call((state.model, state.optimizer, state.scale, batch(i)?))?;
         state = State { step: i + 1, model, optimizer, scale };
@@ -205,10 +37,11 @@ pub(super) fn fit(
 
 #[cfg(test)]
 mod tests {
-    use remat::random;
+    use remat::optim::LossScale;
+    use remat::{random, tree};
 
     use super::*;
-    use crate::config::Setting;
+    use crate::config::{Config, Setting};
     use crate::data::random_batch;
     use crate::model::Architecture;
 

@@ -5,7 +5,7 @@ use remat::report::Profile;
 /// The median of some numbers, which are sorted; NaN if there are none.
 ///
 /// ```
-/// use remat_cli::times::median;
+/// use remat_command::times::median;
 /// assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
 /// assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
 /// assert!(median(&mut []).is_nan());
@@ -24,7 +24,7 @@ pub fn median(numbers: &mut [f64]) -> f64 {
 ///
 /// ```
 /// use std::time::Duration;
-/// use remat_cli::times::median_profile;
+/// use remat_command::times::median_profile;
 /// use remat::report::Profile;
 /// let of = |seconds| Profile { total: Duration::from_secs(seconds), ..Profile::default() };
 /// assert_eq!(median_profile(vec![of(3), of(1), of(2)]).map(|profile| profile.total.as_secs()), Some(2));

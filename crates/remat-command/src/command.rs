@@ -25,7 +25,7 @@ use crate::text;
 /// }
 ///
 /// fn main() -> std::process::ExitCode {
-///     remat_cli::command::run(|args: &Args| Ok(writeln!(std::io::stdout(), "hello {}", args.name)?))
+///     remat_command::command::run(|args: &Args| Ok(writeln!(std::io::stdout(), "hello {}", args.name)?))
 /// }
 /// ```
 pub fn run<A: Parser>(command: impl FnOnce(&A) -> Result<()>) -> ExitCode {
@@ -50,7 +50,7 @@ pub fn run<A: Parser>(command: impl FnOnce(&A) -> Result<()>) -> ExitCode {
 /// The error of a command that has already reported what is wrong. It ends with this exit code.
 ///
 /// ```
-/// let error = anyhow::Error::from(remat_cli::command::Exit(7));
+/// let error = anyhow::Error::from(remat_command::command::Exit(7));
 /// assert_eq!(error.to_string(), "exit code 7");
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ fn message(error: &Error) -> Option<String> {
 ///
 /// ```
 /// let mut out = Vec::new();
-/// remat_cli::command::note(&mut out, "`a\u{7}` is not read")?;
+/// remat_command::command::note(&mut out, "`a\u{7}` is not read")?;
 /// assert_eq!(out, "note: `a\u{fffd}` is not read\n".as_bytes());
 /// # Ok::<(), std::io::Error>(())
 /// ```

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 /// ```
 /// let rows = [vec!["dots".into(), "1 B".into()], vec!["nothing".into(), "1.00 KiB".into()]];
 /// let expected = "policy      saved\ndots          1 B\nnothing  1.00 KiB";
-/// assert_eq!(remat_cli::table::table(&["policy", "saved"], &rows), expected);
+/// assert_eq!(remat_command::table::table(&["policy", "saved"], &rows), expected);
 /// ```
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
@@ -22,7 +22,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 /// A number with thousands separators.
 ///
 /// ```
-/// assert_eq!(remat_cli::table::thousands(1_234_567), "1,234,567");
+/// assert_eq!(remat_command::table::thousands(1_234_567), "1,234,567");
 /// ```
 pub fn thousands(count: usize) -> String {
     let digits = count.to_string();
@@ -33,7 +33,7 @@ pub fn thousands(count: usize) -> String {
 /// A number of seconds for people: with at least three digits, and as milliseconds below a second.
 ///
 /// ```
-/// use remat_cli::table::readable_seconds;
+/// use remat_command::table::readable_seconds;
 /// assert_eq!([0.0, 0.0123, 1.5].map(readable_seconds), ["0.0 ms", "12.3 ms", "1.50 s"]);
 /// ```
 pub fn readable_seconds(seconds: f64) -> String {

@@ -5,8 +5,8 @@ use std::fs;
 /// The resident bytes now; `None` if the system does not report them.
 ///
 /// ```
-/// let now = remat_cli::resident::now();
-/// assert!(now <= remat_cli::resident::peak());
+/// let now = remat_command::resident::now();
+/// assert!(now <= remat_command::resident::peak());
 /// ```
 pub fn now() -> Option<usize> {
     read("VmRSS:")
@@ -15,7 +15,7 @@ pub fn now() -> Option<usize> {
 /// The bytes of files, such as its code, that the process has in memory now; `None` if the system does not report them.
 ///
 /// ```
-/// assert!(remat_cli::resident::files() <= remat_cli::resident::now());
+/// assert!(remat_command::resident::files() <= remat_command::resident::now());
 /// ```
 pub fn files() -> Option<usize> {
     read("RssFile:")

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// A bar with the number of finished jobs, if standard error is a terminal.
 ///
 /// ```
-/// let bar = remat_cli::progress::bar(2);
+/// let bar = remat_command::progress::bar(2);
 /// bar.set_message("the first");
 /// bar.inc(1);
 /// bar.finish_and_clear();
@@ -24,8 +24,8 @@ pub fn bar(count: usize) -> ProgressBar {
 /// Writes a line to standard error: above the bar on a terminal. If it cannot be written, the work goes on without it.
 ///
 /// ```
-/// let bar = remat_cli::progress::bar(2);
-/// remat_cli::progress::say(&bar, "the first is done");
+/// let bar = remat_command::progress::bar(2);
+/// remat_command::progress::say(&bar, "the first is done");
 /// ```
 pub fn say(bar: &ProgressBar, line: &str) {
     bar.suspend(|| {

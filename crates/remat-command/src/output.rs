@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Write};
 /// ```
 /// use std::io::Write;
 ///
-/// use remat_cli::output::Output;
+/// use remat_command::output::Output;
 ///
 /// let (reader, writer) = std::io::pipe()?;
 /// let mut out = Output::new(writer);

@@ -10,7 +10,7 @@ const MOST: usize = 2000;
 /// those that change the direction of writing.
 ///
 /// ```
-/// assert_eq!(remat_cli::text::printable("a\u{1b}]0;title\u{7}\tb\n"), "a\u{fffd}]0;title\u{fffd}\tb\n");
+/// assert_eq!(remat_command::text::printable("a\u{1b}]0;title\u{7}\tb\n"), "a\u{fffd}]0;title\u{fffd}\tb\n");
 /// ```
 pub fn printable(text: &str) -> String {
     let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -21,7 +21,7 @@ pub fn printable(text: &str) -> String {
 /// A message for a terminal, [printable], and without its middle if it is longer than any message should be.
 ///
 /// ```
-/// use remat_cli::text::message;
+/// use remat_command::text::message;
 ///
 /// assert_eq!(message("no\u{7} such file"), "no\u{fffd} such file");
 /// let long = message(&format!("no file `{}` there", "a".repeat(1 << 20)));
@@ -40,7 +40,7 @@ pub fn message(text: &str) -> String {
 /// A path as a word of a shell, quoted where it has to be.
 ///
 /// ```
-/// use remat_cli::text::shell_word;
+/// use remat_command::text::shell_word;
 ///
 /// assert_eq!(shell_word("runs/1".as_ref()), "runs/1");
 /// assert_eq!(shell_word("my run".as_ref()), "'my run'");
