@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, Runs, measure, profiled};
 use crate::models::gpt::{self, Attention, Gpt, LayersAs};
+use crate::models::mobilenet::MobileNet;
 use crate::models::resnet::{self, ResNet};
 use crate::models::unet::{self, UNet};
+use crate::models::wave::{self, Wave};
 
 /// A case to measure, in its own process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +49,11 @@ pub(crate) enum Work {
         #[serde(flatten)]
         sizes: unet::Sizes,
     },
+    Mobilenet {
+        #[serde(flatten)]
+        sizes: resnet::Sizes,
+    },
+    Wave,
 }
 
 /// The dtype of weights and activations.
@@ -126,7 +133,7 @@ impl Case {
             Work::Step { sizes: gpt::Sizes { layers, sequence, batch, .. }, .. } => {
                 [("layers", layers), ("sequence", sequence), ("batch", batch)].map(|(n, v)| (n, v.to_string())).into()
             }
-            Work::Resnet { .. } | Work::Unet { .. } => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -137,7 +144,7 @@ impl Case {
             Work::Step { layers_as, attention, .. } => {
                 labels.extend([("layers as", label(layers_as)), ("attention", label(attention))]);
             }
-            Work::Resnet { .. } | Work::Unet { .. } => {}
+            _ => {}
         }
         labels.extend([("dtype", label(&self.dtype)), ("device", self.device.clone())]);
         labels.push(("threads", self.threads.to_string()));
@@ -145,56 +152,68 @@ impl Case {
     }
 }
 
+/// What is done with a model, a batch of data and a loss.
+trait Subject {
+    type Given;
+
+    /// Whether it runs a step, so that weights and data have to be those of a model.
+    const RUNS: bool = true;
+
+    fn take<M: Tree, D: Tree>(
+        self,
+        model: M,
+        data: D,
+        loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
+    ) -> remat::Result<Self::Given>;
+}
+
 impl Work {
+    /// Makes the model, its data and its loss.
+    fn with<S: Subject>(&self, policy: Option<Policy>, dtype: DType, subject: S) -> remat::Result<S::Given> {
+        let [weights, data] = random::key(0).split();
+        let policy = policy.as_ref();
+        match *self {
+            Work::Step { sizes, layers_as, attention } => {
+                let init = if S::RUNS { Gpt::init } else { Gpt::zeros };
+                let (model, tokens) = init(&sizes, layers_as, dtype);
+                let choices = gpt::Choices { sizes, attention, policy: policy.cloned() };
+                subject.take(model, tokens, |model: &Gpt, tokens: &Tensor| model.loss(tokens, &choices))
+            }
+            Work::Resnet { sizes } => {
+                let model = ResNet::init(weights, sizes.classes, dtype);
+                let batch = resnet::Batch::random(data, &sizes, dtype);
+                subject.take(model, batch, |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy)))
+            }
+            Work::Unet { sizes } => {
+                let model = UNet::init(weights, &sizes, dtype);
+                let batch = unet::Batch::random(data, &sizes, dtype);
+                subject.take(model, batch, |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy)))
+            }
+            Work::Mobilenet { sizes } => {
+                let model = MobileNet::init(weights, sizes.classes, dtype);
+                let batch = resnet::Batch::random(data, &sizes, dtype);
+                subject.take(model, batch, |model: &MobileNet, batch: &resnet::Batch| model.loss(batch, policy))
+            }
+            Work::Wave => {
+                let (model, batch) = (Wave::init(weights, dtype), wave::Batch::random(data, dtype));
+                subject.take(model, batch, |model: &Wave, batch: &wave::Batch| Ok(model.loss(batch, policy)))
+            }
+        }
+    }
+
     /// The program of the step: loss and gradient.
     ///
     /// # Errors
     /// If the model cannot be built with the policy.
     pub(crate) fn step(&self, policy: Option<Policy>, dtype: DType) -> remat::Result<Arc<Jaxpr>> {
-        match *self {
-            Work::Step { sizes, layers_as, attention } => {
-                let choices = gpt::Choices { sizes, attention, policy };
-                step(Gpt::zeros(&sizes, layers_as, dtype), |model: &Gpt, tokens: &Tensor| model.loss(tokens, &choices))
-            }
-            Work::Resnet { sizes } => {
-                let [weights, data] = random::key(0).split();
-                let model = ResNet::init(weights, sizes.classes, dtype);
-                let batch = resnet::Batch::random(data, &sizes, dtype);
-                step((model, batch), |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy.as_ref())))
-            }
-            Work::Unet { sizes } => {
-                let [weights, data] = random::key(0).split();
-                let model = UNet::init(weights, &sizes, dtype);
-                let batch = unet::Batch::random(data, &sizes, dtype);
-                step((model, batch), |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref())))
-            }
-        }
+        self.with(policy, dtype, Program)
     }
 
     /// The measurements, and the useful operations of a step.
     fn measure(&self, policy: Option<Policy>, dtype: DType, runs: &Runs) -> remat::Result<(Measured, f64)> {
-        match *self {
-            Work::Step { sizes, layers_as, attention } => {
-                let (model, tokens) = Gpt::init(&sizes, layers_as, dtype);
-                let choices = gpt::Choices { sizes, attention, policy };
-                let loss = |model: &Gpt, tokens: &_| model.loss(tokens, &choices);
-                Ok((measure(model, tokens, loss, runs)?, sizes.flops()))
-            }
-            Work::Resnet { sizes } => {
-                let [weights, data] = random::key(0).split();
-                let model = ResNet::init(weights, sizes.classes, dtype);
-                let batch = resnet::Batch::random(data, &sizes, dtype);
-                let loss = |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy.as_ref()));
-                counted(model, batch, loss, runs)
-            }
-            Work::Unet { sizes } => {
-                let [weights, data] = random::key(0).split();
-                let model = UNet::init(weights, &sizes, dtype);
-                let batch = unet::Batch::random(data, &sizes, dtype);
-                let loss = |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref()));
-                counted(model, batch, loss, runs)
-            }
-        }
+        let (measured, flops) = self.with(policy, dtype, Measurements(runs))?;
+        let known = if let Work::Step { sizes, .. } = self { Some(sizes.flops()) } else { None };
+        Ok((measured, known.unwrap_or(flops)))
     }
 
     /// The profile of the step with the median time.
@@ -202,45 +221,60 @@ impl Work {
     /// # Errors
     /// If the model cannot be built with the policy, or the device has no profiles.
     pub(crate) fn profile(&self, policy: Option<Policy>, dtype: DType, runs: &Runs) -> remat::Result<Profile> {
-        let [weights, data] = random::key(0).split();
-        match *self {
-            Work::Step { sizes, layers_as, attention } => {
-                let (model, tokens) = Gpt::init(&sizes, layers_as, dtype);
-                let choices = gpt::Choices { sizes, attention, policy };
-                profiled(model, tokens, |model: &Gpt, tokens: &_| model.loss(tokens, &choices), runs)
-            }
-            Work::Resnet { sizes } => {
-                let model = ResNet::init(weights, sizes.classes, dtype);
-                let batch = resnet::Batch::random(data, &sizes, dtype);
-                profiled(model, batch, |model: &ResNet, batch: &_| Ok(model.loss(batch, policy.as_ref())), runs)
-            }
-            Work::Unet { sizes } => {
-                let model = UNet::init(weights, &sizes, dtype);
-                let batch = unet::Batch::random(data, &sizes, dtype);
-                profiled(model, batch, |model: &UNet, batch: &_| Ok(model.loss(batch, policy.as_ref())), runs)
-            }
-        }
+        self.with(policy, dtype, ProfileOf(runs))
     }
 }
 
 /// The program of a loss and its gradient.
-fn step<M: Tree, D: Tree>(
-    arguments: (M, D),
-    loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
-) -> remat::Result<Arc<Jaxpr>> {
-    let step = |(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model);
-    Ok(make_jaxpr(step)(&arguments)?.jaxpr)
+struct Program;
+
+impl Subject for Program {
+    type Given = Arc<Jaxpr>;
+
+    const RUNS: bool = false;
+
+    fn take<M: Tree, D: Tree>(
+        self,
+        model: M,
+        data: D,
+        loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
+    ) -> remat::Result<Arc<Jaxpr>> {
+        let step = |(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model);
+        Ok(make_jaxpr(step)(&(model, data))?.jaxpr)
+    }
 }
 
 /// The measurements, with useful operations of three times those of the loss's products.
-fn counted<M: Tree, D: Tree>(
-    model: M,
-    data: D,
-    loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
-    runs: &Runs,
-) -> remat::Result<(Measured, f64)> {
-    let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
-    Ok((measure(model, data, loss, runs)?, 3.0 * contractions(&forward.jaxpr).flops as f64))
+struct Measurements<'a>(&'a Runs);
+
+impl Subject for Measurements<'_> {
+    type Given = (Measured, f64);
+
+    fn take<M: Tree, D: Tree>(
+        self,
+        model: M,
+        data: D,
+        loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
+    ) -> remat::Result<(Measured, f64)> {
+        let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
+        Ok((measure(model, data, loss, self.0)?, 3.0 * contractions(&forward.jaxpr).flops as f64))
+    }
+}
+
+/// The profile of a step.
+struct ProfileOf<'a>(&'a Runs);
+
+impl Subject for ProfileOf<'_> {
+    type Given = Profile;
+
+    fn take<M: Tree, D: Tree>(
+        self,
+        model: M,
+        data: D,
+        loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
+    ) -> remat::Result<Profile> {
+        profiled(model, data, loss, self.0)
+    }
 }
 
 /// A choice as the command line names it.

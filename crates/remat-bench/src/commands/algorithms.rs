@@ -14,6 +14,7 @@ use crate::arguments::POLICY_HELP;
 use crate::case::{Float, Work, label};
 use crate::measure::Runs;
 use crate::models::gpt::{self, Attention, LayersAs};
+use crate::models::mobilenet::MobileNet;
 use crate::models::{resnet, unet};
 
 /// Arguments of `remat-bench algorithms`.
@@ -42,6 +43,10 @@ enum Model {
     Resnet,
     /// The U-Net
     Unet,
+    /// MobileNetV2, 16 images
+    Mobilenet,
+    /// M11, a network of 1-D convolutions for sound
+    Wave,
     /// The GPT of the reference step
     Step,
 }
@@ -51,6 +56,8 @@ impl Model {
         match self {
             Model::Resnet => Work::Resnet { sizes: resnet::Sizes::DEFAULT },
             Model::Unet => Work::Unet { sizes: unet::Sizes::DEFAULT },
+            Model::Mobilenet => Work::Mobilenet { sizes: MobileNet::SIZES },
+            Model::Wave => Work::Wave,
             Model::Step => {
                 Work::Step { sizes: gpt::Sizes::REFERENCE, layers_as: LayersAs::Unroll, attention: Attention::Fused }
             }

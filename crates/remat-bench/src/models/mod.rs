@@ -1,5 +1,7 @@
 //! The measured models, each with its sizes as arguments, its batch, and its loss under a policy.
 
 pub(crate) mod gpt;
+pub(crate) mod mobilenet;
 pub(crate) mod resnet;
 pub(crate) mod unet;
+pub(crate) mod wave;

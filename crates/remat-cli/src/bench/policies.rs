@@ -153,6 +153,9 @@ fn memory_page(page: &Path, config: &Config, architecture: &Architecture, table:
     let policies: Vec<(String, remat::Plan)> = under.collect::<Result<_>>()?;
     let plain = Config { policy: "none".into(), ..config.clone() };
     let path = page.with_extension("memory.html");
-    save_report_with(&path, &table.model, &[planned_step(&plain, architecture)?], &policies)?;
+    // What was measured may compute values again for the limit; the curve shows what limits cost.
+    let without = if config.memory_limit.is_some() { ", without the memory limit" } else { "" };
+    let title = format!("{}{without}", table.model);
+    save_report_with(&path, &title, &[planned_step(&plain, architecture)?], &policies)?;
     Ok(Some(path))
 }

@@ -55,7 +55,10 @@ impl<'a> Axis<'a> {
         let steps = (0..LARGER).flat_map(|digits| times.iter().map(move |times| times * base.powi(digits) * smallest));
         // A range that is too wide or too narrow for numbers has no ticks.
         let mut steps = steps.filter(|step| step.is_finite() && *step > 0.0 && *step >= least);
-        steps.find_map(|step| self.ticks_of(step, from, to)).unwrap_or_default()
+        let ticks = steps.find_map(|step| self.ticks_of(step, from, to)).unwrap_or_default();
+        // Between two numbers whose texts have fewer digits than their difference there may be none.
+        let ends_differ = || (self.text)(from) != (self.text)(to);
+        if ticks.is_empty() && (to - from).is_finite() && ends_differ() { vec![from, to] } else { ticks }
     }
 
     /// The multiples of a step from one number to another. `None` if two next to each other have one text: so would others, rounded to a number
@@ -413,6 +416,8 @@ mod tests {
         assert_eq!(texts(0.0, 0.03), ["0.00", "0.01", "0.02", "0.03"]);
         assert_eq!(texts(2.0001, 2.0301), ["2.01", "2.02", "2.03"]);
         assert_eq!(texts(0.0035, 0.0145), ["0.01"]);
+        // Where no number has its own text, the ends are better than nothing.
+        assert_eq!(texts(2.001, 2.009), ["2.00", "2.01"]);
         assert!([(f64::MIN, f64::MAX), (1.0, 1.0)].iter().all(|&(from, to)| plain.ticks(from, to).is_empty()));
         assert_eq!(Axis::bytes("bytes").ticks(0.0, 1e-12), [0.0]);
         assert_eq!(plain.ticks(-30.0, 270.0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);

@@ -122,6 +122,9 @@ struct Key {
     axes: Vec<Binding>,
 }
 
+/// The most programs that a function keeps; JAX keeps as many. Behind them it forgets all.
+const PROGRAMS: usize = 4096;
+
 /// The entry of a key.
 enum Slot<T> {
     /// A thread is tracing it.
@@ -432,7 +435,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         self.lower(args)?.stablehlo()
     }
 
-    /// The number of programs traced so far: one for each structure and avals of the argument. If the function calls custom functions, it
+    /// The number of programs that are kept, at most 4096: one for each structure and avals of the argument. If the function calls custom functions, it
     /// is traced anew for each number of derivatives that are taken of it.
     pub fn cache_size(&self) -> usize {
         self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
@@ -488,7 +491,12 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let entry =
             Arc::new(Entry { key: Key { order, ..key.clone() }, program, paths, like, compiled: Mutex::default() });
         if is_cacheable {
-            self.cache().insert(entry.key.clone(), Slot::Ready(entry.clone()));
+            let mut cache = self.cache();
+            // Of a key that is made anew at each call, as by a callable policy, programs would gather without end.
+            if cache.len() >= PROGRAMS {
+                cache.retain(|_, slot| matches!(slot, Slot::Tracing));
+            }
+            cache.insert(entry.key.clone(), Slot::Ready(entry.clone()));
         }
         drop(own);
         Ok(entry)

@@ -1,0 +1,143 @@
+//! MobileNetV2: loss and gradient with respect to all weights.
+//!
+//! Source: Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks", 2018. Batch norm uses the statistics of the batch.
+//! Convolutions have the name `conv`.
+
+use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
+use remat::{DType, Padding, Policy, Tensor, Tree, checkpoint, random};
+
+use super::resnet::{Batch, Sizes};
+
+/// Of each row of blocks: how often the middle is as wide as the input, the output features, the blocks, and the stride of the first.
+const ROWS: [(usize, usize, usize, usize); 7] =
+    [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)];
+
+/// Output features of the first convolution, and of the last.
+const FIRST: usize = 32;
+const LAST: usize = 1280;
+
+/// A convolution and the norm after it.
+#[derive(Clone, Tree)]
+struct Unit {
+    conv: Conv,
+    norm: BatchNorm,
+}
+
+/// A block: to more features, each of them by itself, and to fewer.
+#[derive(Clone, Tree)]
+struct Block {
+    widen: Option<Unit>,
+    depthwise: Unit,
+    narrow: Unit,
+}
+
+/// The model.
+#[derive(Clone, Tree)]
+pub(crate) struct MobileNet {
+    stem: Unit,
+    blocks: Vec<Block>,
+    last: Unit,
+    head: Linear,
+}
+
+impl Unit {
+    /// `inputs` are those of one of the groups.
+    fn init(
+        key: random::Key,
+        inputs: usize,
+        outputs: usize,
+        window: usize,
+        stride: usize,
+        groups: usize,
+        dtype: DType,
+    ) -> Unit {
+        let before = (window / 2) as i64;
+        let conv = Conv {
+            bias: None,
+            strides: vec![stride; 2],
+            padding: Padding::Explicit(vec![(before, before); 2]),
+            groups,
+            ..Conv::init(key, inputs, outputs, [window; 2], dtype)
+        };
+        Unit { conv, norm: BatchNorm::init(outputs, dtype) }
+    }
+
+    fn apply(&self, x: &Tensor) -> Tensor {
+        self.norm.apply(&self.conv.apply(x).named("conv"))
+    }
+}
+
+/// The rectifier that ends at 6.
+fn relu6(x: &Tensor) -> Tensor {
+    x.clamp(0.0, 6.0)
+}
+
+impl Block {
+    fn init(key: random::Key, inputs: usize, times: usize, outputs: usize, stride: usize, dtype: DType) -> Block {
+        let [widen, depthwise, narrow] = key.split();
+        let middle = times * inputs;
+        Block {
+            widen: (times > 1).then(|| Unit::init(widen, inputs, middle, 1, 1, 1, dtype)),
+            depthwise: Unit::init(depthwise, 1, middle, 3, stride, middle, dtype),
+            narrow: Unit::init(narrow, middle, outputs, 1, 1, 1, dtype),
+        }
+    }
+
+    fn apply(&self, x: &Tensor) -> remat::Result<Tensor> {
+        let wide = self.widen.as_ref().map_or(x.clone(), |unit| relu6(&unit.apply(x)));
+        let y = self.narrow.apply(&relu6(&self.depthwise.apply(&wide)));
+        Ok(if y.shape()? == x.shape()? { x + y } else { y })
+    }
+}
+
+impl MobileNet {
+    pub(crate) fn init(key: random::Key, classes: usize, dtype: DType) -> MobileNet {
+        let [stem, blocks, last, head] = key.split();
+        let mut keys = blocks.split_vec(ROWS.iter().map(|&(_, _, count, _)| count).sum()).into_iter();
+        let (mut inputs, mut blocks) = (FIRST, Vec::new());
+        for (times, outputs, count, stride) in ROWS {
+            for (i, key) in keys.by_ref().take(count).enumerate() {
+                blocks.push(Block::init(key, inputs, times, outputs, if i == 0 { stride } else { 1 }, dtype));
+                inputs = outputs;
+            }
+        }
+        MobileNet {
+            stem: Unit::init(stem, 3, FIRST, 3, 2, 1, dtype),
+            blocks,
+            last: Unit::init(last, inputs, LAST, 1, 1, 1, dtype),
+            head: Linear::init(head, LAST, classes, dtype),
+        }
+    }
+
+    /// The mean cross-entropy of a batch, each block under the policy.
+    ///
+    /// # Errors
+    /// If sizes do not fit.
+    pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> remat::Result<Tensor> {
+        let mut x = relu6(&self.stem.apply(&batch.images));
+        for block in &self.blocks {
+            x = checkpoint(policy.cloned(), |(block, x): &(Block, Tensor)| block.apply(x))(&(block.clone(), x))?;
+        }
+        let x = relu6(&self.last.apply(&x)).mean([2, 3]);
+        Ok(cross_entropy(&self.head.apply(&x), &batch.classes))
+    }
+}
+
+impl MobileNet {
+    pub(crate) const SIZES: Sizes = Sizes { batch: 16, ..Sizes::DEFAULT };
+}
+
+#[cfg(test)]
+mod tests {
+    use remat::eval_shape;
+    use remat::tree::parameters;
+
+    use super::*;
+
+    #[test]
+    fn it_is_the_known_model() {
+        let init = |key: &Tensor| MobileNet::init(random::Key::from_data(key.clone()), 1000, DType::F32);
+        let model = eval_shape(init)(random::key(0).data()).unwrap();
+        assert_eq!(parameters(&model), 3_504_872);
+    }
+}
