@@ -22,7 +22,9 @@ CARD = dict(
     product=8192, every=11, properties=None, jobs=8, property_limit=240, search_seconds=60,
     step=dict(layers=8, width=512, heads=8, hidden=2048, sequence=512, batch=32, vocabulary=8192), step_dtypes=["f32", "bf16"],
     models={"gpt2": dict(batch=16, context=1024), "llama-1b": dict(batch=8, context=2048)},
-    policies=POLICIES, peer_policies=POLICIES, peer_dtypes=["f32", "bf16"], steps=10, compared=dict(batch=1, context=256, steps=3), long_steps=1000, searched=["none", "nothing", "offload_names(qkv, attn)"], searched_models=["gpt2", "llama-1b"], tries=4,
+    policies=POLICIES, peer_policies=POLICIES, peer_dtypes=["f32", "bf16"], torch=dict(batch=16, context=1024), steps=10,
+    compared=dict(batch=1, context=256, steps=3), long_steps=1000, searched=["none", "nothing", "offload_names(qkv, attn)"],
+    searched_models=["gpt2", "llama-1b"], tries=4,
     text_steps=2000, stopped_steps=400, model_limit=300,
 )
 STAND_IN = dict(
@@ -31,7 +33,8 @@ STAND_IN = dict(
     search_seconds=2,
     step=dict(layers=1, width=16, heads=2, hidden=32, sequence=16, batch=2, vocabulary=64), step_dtypes=["f32"],
     models={"gpt2": dict(batch=2, context=32), "llama-1b": dict(batch=2, context=32)},
-    policies=["none", "offload_names(qkv, attn)", "nothing"], peer_policies=["offload_names(qkv, attn)"], peer_dtypes=["f32"], steps=2, compared=dict(batch=1, context=16, steps=2), long_steps=60,
+    policies=["none", "offload_names(qkv, attn)", "nothing"], peer_policies=["offload_names(qkv, attn)"], peer_dtypes=["f32"],
+    torch=dict(batch=1, context=16, layers=1), steps=2, compared=dict(batch=1, context=16, steps=2), long_steps=60,
     searched=["nothing"], searched_models=["gpt2"], tries=2, text_steps=20, stopped_steps=40, model_limit=60,
 )
 
@@ -60,10 +63,10 @@ def plugin_of_python(python):
     return str(file) if said and file.is_file() else None
 
 
-def jax_version(python):
-    """The version of JAX that a Python can import; nothing if it has none."""
+def version(python, module):
+    """The version of a peer that a Python can import; nothing if it has none."""
     try:
-        said = subprocess.run([python, "-c", "import jax; print(jax.__version__)"], capture_output=True, text=True, timeout=120)
+        said = subprocess.run([python, "-c", f"import {module}; print({module}.__version__)"], capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return said.stdout.strip() if said.returncode == 0 else None
@@ -95,7 +98,7 @@ class Setting:
         else:
             beside = Path(os.environ.get("REMAT_PEERS", HERE.parent.parent / "target" / "peers")) / "bin" / "python"
             self.python = str(beside) if beside.is_file() else sys.executable
-        self.jax = jax_version(self.python)
+        self.peers = {module: version(self.python, module) for module in ("jax", "torch")}
         self.card = card()
         self.environment = {"TF_CPP_MIN_LOG_LEVEL": "1"}
         self.found_by = "remat itself"
@@ -106,6 +109,12 @@ class Setting:
             # Compiling takes most of the time.
             self.environment["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
             self._small_models()
+        self.warm = options.warm
+        self.peer_environment = {name: value for name, value in self.environment.items() if name == "XLA_FLAGS"}
+        if self.warm:
+            # JAX keeps what it compiles, as remat does.
+            self.peer_environment |= {"JAX_COMPILATION_CACHE_DIR": str(self.results / "jax-cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                                      "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
     def _small_models(self):
         for name, config in (("gpt2", GPT2_SMALL), ("llama-1b", LLAMA_SMALL)):
@@ -148,7 +157,7 @@ class Setting:
         manifest = self.package / "manifest.json"
         return dict(
             revision=json.loads(manifest.read_text()).get("revision") if manifest.is_file() else None,
-            date=time.strftime("%Y-%m-%d"), device=self.device, stand_in=self.is_stand_in, card=self.card, jax=self.jax, python=self.python,
+            date=time.strftime("%Y-%m-%d"), device=self.device, stand_in=self.is_stand_in, card=self.card, **self.peers, python=self.python,
             glibc=" ".join(platform.libc_ver()), cores=os.cpu_count(), plugin_found_by=self.found_by,
             has_smi=shutil.which("nvidia-smi") is not None,
         )

@@ -58,15 +58,28 @@ class Programs:
         return self.remat(name, *arguments, limit=limit or self.setting.sizes["model_limit"], values=values, may_fail=may_fail, watch=smi,
                           environment=environment)
 
-    def jax(self, name, script, *arguments, limit, may_fail=False):
-        """A script of a peer, on the same device. Where JAX is missing, that is said, and nothing fails."""
-        if self.setting.jax is None:
-            note = f"NOT RUN: the peer; {self.setting.python} cannot import jax"
+    def jax(self, name, script, *arguments, limit, may_fail=False, environment=None):
+        """A script of JAX, on the same device."""
+        # A mistake in a script is to be found before a card is at hand; there, what JAX cannot do is no failure of ours.
+        return self.peer(name, "jax", script, *arguments, "--platform", "cpu" if self.setting.is_stand_in else "cuda", limit=limit,
+                         may_fail=may_fail and not self.setting.is_stand_in, environment=environment)
+
+    def torch_run(self, name, policy, *more):
+        """The step of GPT-2 in PyTorch."""
+        shape, device = self.setting.sizes["torch"], "cpu" if self.setting.is_stand_in else "cuda"
+        sizes = [word for size, value in shape.items() for word in ("--" + size, value)]
+        return self.peer(name, "torch", "torch_run.py", *sizes, "--policy", policy, "--steps", self.setting.sizes["steps"], "--device", device, *more,
+                         limit=self.setting.sizes["model_limit"], may_fail=not self.setting.is_stand_in)
+
+    def peer(self, name, module, script, *arguments, limit, may_fail, environment=None):
+        """A script of a peer. Where the peer is missing, that is said, and nothing fails."""
+        if self.setting.peers[module] is None:
+            note = f"NOT RUN: the peer; {self.setting.python} cannot import {module}"
             if note not in self.stage.notes:
                 self.stage.note(note)
             return None
         smi = CardMemory()
-        command = [*self.setting.peer(script), *arguments, "--platform", "cpu" if self.setting.is_stand_in else "cuda"]
+        command = [*self.setting.peer(script), *arguments]
 
         def values(out, _err):
             rows = lines_of_json(out)
@@ -74,17 +87,15 @@ class Programs:
                 raise ValueError(rows[0]["error"])
             return dict(rows=rows, smi=smi.most)
 
-        # A mistake in a script is to be found before a card is at hand; there, what JAX cannot do is no failure of ours.
-        environment = {name: value for name, value in self.setting.environment.items() if name == "XLA_FLAGS"}
-        return self.stage.step(name, command, limit, values=values, may_fail=may_fail and not self.setting.is_stand_in, watch=smi,
-                               environment=environment)
+        return self.stage.step(name, command, limit, values=values, may_fail=may_fail, watch=smi,
+                               environment=self.setting.peer_environment | (environment or {}))
 
-    def jax_run(self, name, model, policy, batches, context, *, dtype="bf16", steps=None, more=(), may_fail=False):
+    def jax_run(self, name, model, policy, batches, context, *, dtype="bf16", steps=None, more=(), may_fail=False, environment=None):
         arguments = ["--model", self.setting.models[model], "--policy", JAX_POLICIES.get(policy, policy), "--context", context, "--dtype", dtype,
                      "--steps", steps or self.setting.sizes["steps"], *more]
         for batch in batches:
             arguments += ["--batch", batch]
-        return self.jax(name, "jax_run.py", *arguments, limit=self.setting.sizes["model_limit"], may_fail=may_fail)
+        return self.jax(name, "jax_run.py", *arguments, limit=self.setting.sizes["model_limit"], may_fail=may_fail, environment=environment)
 
 
 def row_of(values):
@@ -120,6 +131,9 @@ def conforms(stage, setting):
     environment = setting.environment | {"REMAT_TEST_DEVICE": setting.device, "REMAT_REQUIRE_PLUGINS": "1",
                                          "REMAT_CONFORMANCE_EVERY": str(setting.sizes["every"]),
                                          "REMAT_CUDA_MEMORY_FRACTION": f"{setting.share / jobs:.3f}"}
+    if not setting.is_stand_in:
+        # The suite compares the bits of runs, and XLA adds the updates of a scatter in any order on GPUs otherwise.
+        environment["XLA_FLAGS"] = "--xla_gpu_exclude_nondeterministic_ops=true"
     names = lambda out, _err: [line.removesuffix(": test") for line in out.splitlines() if line.endswith(": test")]
 
     def passed(out, err):
@@ -148,15 +162,21 @@ def conforms(stage, setting):
 
 
 def measured(stage, setting):
-    """c: time and memory of steps under each policy, beside what was planned and beside JAX; losses beside the native engine's."""
+    """c: time and memory of steps under each policy, beside what was planned and beside peers; losses beside the native engine's."""
     run, sizes = Programs(stage, setting), setting.sizes
+    if setting.warm:
+        compiled_before(run, setting.warm)
     for model, shape in sizes["models"].items():
         compared = sizes["compared"]
-        # JAX and remat in turn, so that a slow minute hits both.
+        # Peers and remat in turn, so that a slow minute hits all.
         for policy in sizes["policies"]:
             run.fit_run(f"remat {model} {policy}", model, policy, [shape["batch"]], shape["context"])
             if policy in sizes["peer_policies"]:
                 run.jax_run(f"jax {model} {policy}", model, policy, [shape["batch"]], shape["context"], may_fail=True)
+            if model == "gpt2" and policy in ("none", "nothing"):
+                run.torch_run(f"torch {model} {policy}", policy)
+                if not setting.is_stand_in:
+                    run.torch_run(f"torch {model} {policy} compiled", policy, "--compile")
         for dtype, tolerance in (("f32", 2e-3), ("bf16", 0.13)):
             arguments = dict(dtype=dtype, steps=compared["steps"])
             there = run.fit_run(f"losses {model} {dtype} device", model, "nothing", [compared["batch"]], compared["context"], **arguments)
@@ -180,6 +200,21 @@ def measured(stage, setting):
             shared = [*step, "--dtype", dtype, "--policy", policy, "--layers-as", "scan", "--repeat", sizes["steps"]]
             run.bench(f"reference step {dtype} {policy}", "step", "--device", setting.device, "--json", *shared, limit=sizes["model_limit"])
             run.jax(f"jax reference step {dtype} {policy}", "jax_step.py", *shared, limit=sizes["model_limit"], may_fail=True)
+
+
+def compiled_before(run, jobs):
+    """Compiles the steps that are timed, several at a time, each with a share of the card: they are loaded from disk when they are timed. One
+    that does not run in its share is compiled all the same."""
+    sizes, calls = run.setting.sizes, []
+    more = dict(steps=1, may_fail=True, environment={"REMAT_CUDA_MEMORY_FRACTION": f"{run.setting.share / jobs:.3f}"})
+    for model, shape in sizes["models"].items():
+        for policy in sizes["policies"]:
+            of = (f"{model} {policy}", model, policy, [shape["batch"]], shape["context"])
+            calls.append(partial(run.fit_run, f"compile remat {of[0]}", *of[1:], **more))
+            if policy in sizes["peer_policies"]:
+                calls.append(partial(run.jax_run, f"compile jax {of[0]}", *of[1:], **more))
+    run.stage.at_once(jobs, calls)
+    run.stage.note(f"steps were compiled {jobs} at a time: XLA times candidates while it compiles, which the others disturb")
 
 
 def planned(run, model, shape, policies, largest=False):
@@ -214,7 +249,7 @@ def largest(stage, setting):
                 def jax_runs(batch, name=f"jax {model} {policy} batch", policy=policy):
                     return row_of(run.jax_run(f"{name} {batch}", model, policy, [batch], shape["context"], steps=2, may_fail=True)) is not None
 
-                if setting.jax is not None:
+                if setting.peers["jax"] is not None:
                     search(batch, jax_runs, sizes["tries"])
         # One process: a step that does not fit, and then one that does.
         policy, batch = next(iter(predicted.items()), ("none", shape["batch"]))

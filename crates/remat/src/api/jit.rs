@@ -122,7 +122,7 @@ struct Key {
     axes: Vec<Binding>,
 }
 
-/// The most programs that a function keeps; JAX keeps as many. Behind them it forgets all.
+/// The most programs that a function keeps. Behind them it forgets all.
 const PROGRAMS: usize = 4096;
 
 /// The entry of a key.

@@ -46,6 +46,17 @@ fn one_jitted_function_on_several_threads_is_traced_once() {
     assert_eq!(f.cache_size(), 1);
 }
 
+/// Callers that never come with the same argument twice do not fill the memory.
+#[test]
+fn a_function_keeps_a_bounded_number_of_programs() {
+    let f = jit(|x: &Tensor| x + 1);
+    for n in 0..5000 {
+        f.lower(&Tensor::shape_only([n], remat::DType::F32)).unwrap();
+    }
+    assert!((1..=4096).contains(&f.cache_size()), "{}", f.cache_size());
+    assert_eq!(f.call(Tensor::new([1.5f32])).unwrap().to_vec::<f32>().unwrap(), [2.5]);
+}
+
 #[test]
 fn a_trace_that_fails_is_tried_again_by_the_next_thread() {
     let (traces, start) = (AtomicUsize::new(0), Barrier::new(THREADS));
