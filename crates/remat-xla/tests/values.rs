@@ -7,11 +7,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use remat_ir::{
-    Array, Atom, Aval, Binary, Builder, Checkpoint, Class, CumulativeKind, DType, Device, DotGeneral, Jaxpr, Literal,
-    Op, Operation, Policy, Prim, ReduceKind, Result, ScatterKind, Unary, WindowKind, eval,
+    Array, Atom, Aval, Binary, Builder, Checkpoint, Class, Conv, CumulativeKind, DType, Device, DotGeneral, Jaxpr,
+    Literal, Op, Operation, Policy, Prim, ReduceKind, Result, ScatterKind, Unary, WindowKind, eval,
 };
 use remat_testkit::{Sample, all_samples, arrays};
-use remat_xla::Xla;
+use remat_xla::{Platform, Plugin, Xla};
 
 /// Samples in one program.
 const TOGETHER: usize = 48;
@@ -73,6 +73,38 @@ fn wild_operands_have_the_values_of_the_evaluator() {
 /// The samples without meshes; those with some are in `sharded.rs`.
 fn on_one_device() -> impl Iterator<Item = Sample> {
     all_samples().into_iter().filter(|sample| sample.op.call().is_none() && sample.op.name() != "sharding_constraint")
+}
+
+/// What is written for GPUs alone: of several updates to an element the last wins, whatever the order, and integers are convolved by parts in
+/// f64. The plugin for CPUs compiles it here.
+#[test]
+fn programs_for_gpus_have_the_values_of_the_evaluator() {
+    if support::xla().is_none() {
+        return;
+    }
+    let plugin = Plugin::find(Platform::Cpu).unwrap();
+    let gpu = Xla::new(&Plugin::open(Platform::Gpu, plugin.path()).unwrap()).unwrap();
+    // Of each number of parts one, with signs and without; to their own dtype, and to wider ones.
+    let integers =
+        [(DType::I8, DType::I32), (DType::U16, DType::U16), (DType::I32, DType::I32), (DType::U64, DType::U64)];
+    let mut samples = Vec::new();
+    for sample in on_one_device() {
+        match sample.op.prim() {
+            Some(Prim::Scatter(op)) if op.kind == ScatterKind::Set => samples.push(sample),
+            Some(Prim::Conv(op)) => {
+                for (i, (dtype, to)) in integers.into_iter().enumerate() {
+                    let op = Conv { preferred_element_type: to, ..(**op).clone() };
+                    let inputs = sample.inputs.iter().enumerate();
+                    let inputs = inputs.map(|(k, x)| wild(&x.aval().with_dtype(dtype), (3 * i + k) as u64));
+                    samples.push(Sample::new(format!("{} to {to}", sample.label), op, inputs.collect()));
+                }
+            }
+            _ => {}
+        }
+    }
+    let sets = samples.iter().filter(|sample| sample.op.name() == "scatter").count();
+    assert!(sets > 10 && samples.len() > sets + 40, "{sets} of {}", samples.len());
+    agree(&gpu, samples);
 }
 
 /// Values of every kind but subnormal numbers, which XLA computes with as zeros on CPUs.

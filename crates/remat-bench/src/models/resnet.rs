@@ -61,9 +61,9 @@ pub(crate) struct ResNet {
 #[derive(Clone, Tree)]
 pub(crate) struct Batch {
     /// `[batch, 3, image, image]`
-    images: Tensor,
+    pub(super) images: Tensor,
     /// `i32[batch]`
-    classes: Tensor,
+    pub(super) classes: Tensor,
 }
 
 impl Batch {
