@@ -50,6 +50,9 @@
     set("filter", filter, "change");
     expect(rows().length > 0 && at("count").textContent !== all, "values that are " + filter);
   }
+  set("filter", "live", "change");
+  const inMemory = at("step").textContent.match(/; ([^;]*) in memory$/)[1];
+  expect(at("count").textContent.endsWith(", " + inMemory), "values in memory have its bytes: " + at("count").textContent + " and " + inMemory);
   set("filter", "all", "change");
   const head = (name) => [...at("values").tHead.querySelectorAll("button")].find((button) => button.textContent.startsWith(name));
   head("born").click();
@@ -151,6 +154,12 @@
   set("halves-filter", "saved", "change");
   expect(side(0).length > 0 && side(1).length === 0, "what is saved");
   set("halves-filter", "all", "change");
+  if (!isLarge) {
+    const item = at("halves").querySelector(".item");
+    item.click();
+    const marked = rows().filter((row) => row.classList.contains("chosen"));
+    expect(marked.length === 1 && marked[0].cells[4].textContent === item.textContent.match(/step (\d+)$/)[1], "the row of a chosen value is marked");
+  }
   expect([...at("halves").querySelectorAll(".item")].filter((item) => item.tabIndex === 0).length === 1, "one value in the order of the tab key");
   if (isLarge) {
     set("halves-filter", "all", "change");
