@@ -26,26 +26,26 @@ fn one(concentration: &Tensor, x: &Tensor, space: Space) -> Result<Tensor> {
     let dtype = concentration.dtype()?;
     let [a, x] = [concentration, x].map(|x| x.to_dtype(dtype.wide()));
     let (x, log_x) = match space {
-        Space::Linear => (x.clone(), x.log()),
+        // The logarithm of zero is not needed, and infinite.
+        Space::Linear => (x.clone(), x.eq(0.0).select(1.0, &x).log()),
         Space::Log => (x.exp(), x),
     };
     let slope = slope_of_log(&a, &x, &log_x)?;
     let slope = match space {
-        // The product of zero and an infinite derivative of the logarithm is zero here.
         Space::Linear => x.eq(0.0).select(0.0, slope * &x),
         Space::Log => slope,
     };
     Ok(a.gt(0.0).select(slope, f64::NAN).to_dtype(dtype))
 }
 
-/// The derivative of the logarithm of `x`.
+/// The derivative of the logarithm of `x`. A formula that is not chosen gets operands for which it is finite.
 fn slope_of_log(a: &Tensor, x: &Tensor, log_x: &Tensor) -> Result<Tensor> {
     // From here on the expansion, with an error of about 0.02 / a^2, is the more accurate one.
     let is_large = a.gt(if a.dtype()? == DType::F64 { 1e5 } else { 200.0 });
     let is_fraction = x.gt(1.0) & x.gt(a);
     let by_series = series(a, x, log_x, &!(&is_large | &is_fraction))?;
     let by_fraction = fraction(a, x, log_x, &(&is_fraction & !&is_large))?;
-    Ok(is_large.select(expansion(a, x), is_fraction.select(by_fraction, by_series)))
+    Ok(is_large.select(expansion(a, x, &is_large), is_fraction.select(by_fraction, by_series)))
 }
 
 /// For numbers that are at most 1 or at most their concentration: `P` is `x^a exp(-x) / gamma(a + 1)` times a sum of terms, each the one
@@ -62,7 +62,7 @@ fn series(a: &Tensor, x: &Tensor, log_x: &Tensor, enabled: &Tensor) -> Result<Te
         let slopes = slopes + &slope;
         let term = term * ratio;
         let sum = sum + &term;
-        ((&slope / &slopes).abs().gt(epsilon), [divisor, term, sum, slope, slopes])
+        (slope.abs().gt(slopes.abs() * epsilon), [divisor, term, sum, slope, slopes])
     };
     let goes_on = |(goes_on, _): &(Tensor, [Tensor; 5])| goes_on.clone();
     let (_, [.., sum, _, slopes]) = while_loop(goes_on, step, &(enabled.clone(), first))?;
@@ -76,6 +76,7 @@ fn fraction(a: &Tensor, x: &Tensor, log_x: &Tensor, enabled: &Tensor) -> Result<
     type Pair = [Tensor; 4];
     type State = (Tensor, Tensor, Pair, Pair, Tensor, Tensor);
     let epsilon = epsilon(a.dtype()?);
+    let x = &enabled.select(x, a + 2.0);
     let (zero, one) = (x * 0.0, x * 0.0 + 1.0);
     let before = [one, x.clone(), zero.clone(), zero.clone()];
     let z = x - a + 2.0;
@@ -106,8 +107,8 @@ fn fraction(a: &Tensor, x: &Tensor, log_x: &Tensor, enabled: &Tensor) -> Result<
 
 /// For large concentrations: with `m = x / a - 1` the quantile is that of a normal distribution at `sqrt(2 a (m - log(1 + m)))`, and a
 /// term with `1 / a` corrects it. The powers of `m` suffice for all numbers that are drawn, whose `m` is below 1/2.
-fn expansion(a: &Tensor, x: &Tensor) -> Tensor {
-    let m = x / a - 1.0;
+fn expansion(a: &Tensor, x: &Tensor, enabled: &Tensor) -> Tensor {
+    let m = enabled.select(x / a - 1.0, 0.0);
     let sign = |j: usize| if j.is_multiple_of(2) { 1.0 } else { -1.0 };
     // log(1 + m) / m, and 2 (m - log(1 + m)) / m^2, from which the coefficients of the correction follow.
     let logarithm = |j: usize| sign(j) / (j + 1) as f64;

@@ -2,7 +2,10 @@
 //! distributions.
 
 use remat::random::{self, Key};
-use remat::{DType, ErrorKind, Policy, Result, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, value_and_grad, vmap};
+use remat::{
+    Checks, DType, ErrorKind, JitOptions, Policy, Result, Tensor, checkpoint, grad, jit, jit_with, jvp, make_jaxpr,
+    value_and_grad, vmap,
+};
 
 use super::random::{FLOATS, bits, check, check_within, reshaped, tensor, vectors};
 
@@ -381,4 +384,29 @@ fn programs_print_and_parse() {
     let text = program.to_string();
     assert!(text.contains("without a derivative"), "{text}");
     assert_eq!(text.parse::<remat::ir::Jaxpr>().unwrap().to_string(), text);
+}
+
+/// Drawing and differentiating makes no NaN and no infinite value on the way, so that checks report the user's.
+#[test]
+fn checks_find_nothing() {
+    let options = JitOptions { checks: Some(Checks::NANS), ..JitOptions::default() };
+    let a = tensor([0.05f32, 0.4, 1.0, 3.5, 300.0]);
+    let draws: [Distribution; 5] = [
+        ("gamma", |key, a| random::gamma(key, [200, 5], DType::F32, a)),
+        ("log_gamma", |key, a| random::log_gamma(key, [200, 5], DType::F32, a)),
+        ("beta", |key, a| random::beta(key, [200, 5], DType::F32, a, 2.0)),
+        ("dirichlet", |key, a| random::dirichlet(key, [200], a)),
+        ("poisson", |key, a| random::poisson(key, [200, 5], DType::I32, a).to_dtype(DType::F32)),
+    ];
+    let mut found = Vec::new();
+    for (name, draw) in draws {
+        if let Err(error) = jit_with(&options, |a: &Tensor| draw(random::key(3), a)).call(a.clone()) {
+            found.push(format!("{name}: {error}"));
+        }
+        let slope = grad(|a: &Tensor| draw(random::key(3), a).sin().sum(..));
+        if let Err(error) = jit_with(&options, slope).call(a.clone()) {
+            found.push(format!("gradient of {name}: {error}"));
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
 }
