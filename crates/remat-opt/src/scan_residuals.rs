@@ -99,9 +99,12 @@ fn candidates(flat: &Jaxpr, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     for (i, eqn) in scan.jaxpr.eqns.iter().enumerate() {
         eqn.outs.iter().for_each(|&v| order[v] = i);
     }
-    // Values that are also read as a whole.
+    // Values that are also read as a whole. A name whose result is read is no label: `inline`, which makes labels of all, does not run for XLA.
+    let mut is_read = flat.var_map(false);
+    let read = flat.eqns.iter().flat_map(|eqn| &eqn.ins).chain(&flat.outs);
+    read.filter_map(|a| a.var()).for_each(|v| is_read[v] = true);
     let mut is_whole = flat.var_map(false);
-    for reader in flat.eqns.iter().filter(|eqn| !is_label(eqn)) {
+    for reader in flat.eqns.iter().filter(|eqn| !is_label(eqn) || eqn.outs.iter().any(|&v| is_read[v])) {
         let whole = match &reader.op {
             Op::Call(Call::Scan(scan)) => &reader.ins[..scan.num_consts + scan.num_carry],
             _ => &reader.ins[..],

@@ -44,8 +44,9 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) parameters: u64,
+    /// Those of the parameters that the optimizer changes.
+    pub(crate) trained: u64,
     pub(crate) optimizer: u64,
-    pub(crate) batch: u64,
 }
 
 /// A traced step.
@@ -89,10 +90,9 @@ impl Step {
         if self.updates { self.config.optimizer.name() } else { NO_OPTIMIZER.to_string() }
     }
 
-    /// The bytes that the optimizer reads and writes on one chip: parameters and its state, and the gradient, of the dtype of the
-    /// parameters.
+    /// The bytes that the optimizer reads and writes on one chip: the trained parameters and its state, and their gradient, of their dtype.
     pub(crate) fn update_bytes(&self, parts: &Parts) -> u64 {
-        if self.updates { 3 * parts.parameters + 2 * parts.optimizer } else { 0 }
+        if self.updates { 3 * parts.trained + 2 * parts.optimizer } else { 0 }
     }
 
     /// The program of a step under a policy.
@@ -102,11 +102,13 @@ impl Step {
     pub(crate) fn trace(&self, policy: Option<&Policy>) -> Result<Traced> {
         let arguments = self.arguments()?;
         let lowered = self.jit(policy, &arguments, None)?.lower(&arguments)?;
-        let (model, state, scale, batch) = &arguments;
+        let (model, state, scale, _) = &arguments;
+        let takes = self.of(policy)?.takes(model)?.into_iter();
+        let trained = leaves(model).into_iter().zip(takes).filter_map(|((_, leaf), takes)| takes.then_some(leaf));
         let parts = Parts {
             parameters: self.bytes(model)?,
+            trained: self.bytes(&trained.collect::<Vec<Tensor>>())?,
             optimizer: self.bytes(state)? + self.bytes(scale)?,
-            batch: self.bytes(batch)?,
         };
         let count = leaves(&arguments).len();
         Ok(Traced { jaxpr: lowered.jaxpr().clone(), parts, arguments: count, donates: self.updates })
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(step.cut(&[28, 3072, 3072]), Some(1));
         assert_eq!(step.cut(&[3072, 32_768]), Some(1));
         assert_eq!(step.cut(&[32, 2048]), Some(0));
-        let parts = Parts { parameters: 2, optimizer: 8, batch: 0 };
+        let parts = Parts { parameters: 4, trained: 2, optimizer: 8 };
         let adamw = Step { updates: true, ..step.clone() };
         assert_eq!((step.update_bytes(&parts), adamw.update_bytes(&parts)), (0, 22));
         assert_eq!((step.cut(&[28, 3]), step.cut(&[])), (None, None));

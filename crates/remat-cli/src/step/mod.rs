@@ -148,7 +148,7 @@ impl Step {
     }
 
     /// Whether each parameter is trained.
-    fn takes(&self, model: &Model) -> remat::Result<Vec<bool>> {
+    pub(crate) fn takes(&self, model: &Model) -> remat::Result<Vec<bool>> {
         self.trained.as_ref().unwrap_or(&Mask::All).of(model)
     }
 }

@@ -92,7 +92,7 @@ pub fn gradients<T: Tree>(gradients: &T) -> T {
 /// let step = jit(|(w, x): &(Tensor, Tensor)| {
 ///     let (loss, gradient) = value_and_grad(|w: &Tensor| x.matmul(w).tanh().sum(..))(w)?;
 ///     let gradient = gradients(&gradient);
-///     Ok::<_, remat::Error>((loss, w - gradient.clip(-1.0, 1.0) * 0.1))
+///     Ok::<_, remat::Error>((loss, w - gradient.clamp(-1.0, 1.0) * 0.1))
 /// });
 /// let (w, x) = (Tensor::shape_only([8, 8], DType::F32), Tensor::shape_only([4, 8], DType::F32));
 /// let memory = divided(&step.lower(&(w, x))?.compile()?, &[Part::Parameters, Part::Batch]);
