@@ -48,6 +48,23 @@ fn operations_run_where_an_operand_lives() {
     assert!(z.allclose(&(&x * 3.0), 0.0, 0.0).unwrap());
 }
 
+/// XLA tells how many bytes temporaries take, and not which.
+#[test]
+fn memory_is_divided_by_purpose() {
+    use remat::memory::{Part, divided, gradients};
+    let Some(device) = xla() else { return };
+    let step = jit(|(w, x): &(Tensor, Tensor)| -> remat::Result<(Tensor, Tensor)> {
+        let (loss, gradient) = value_and_grad(|w: &Tensor| x.matmul(w).tanh().sum(..))(w)?;
+        Ok((loss, w - gradients(&gradient) * 0.1))
+    })
+    .on(&device);
+    let (w, x) = (Tensor::shape_only([8, 8], DType::F32), Tensor::shape_only([4, 8], DType::F32));
+    let memory = divided(&step.lower(&(w, x)).unwrap().compile().unwrap(), &[Part::Parameters, Part::Batch]);
+    assert_eq!((memory.bytes(Part::Parameters), memory.bytes(Part::Batch)), (4 * 64, 4 * 32));
+    assert!(memory.bytes(Part::Activations) > 0 && memory.bytes(Part::Gradients) == 0);
+    assert_eq!(memory.parts().map(|(_, bytes)| bytes).sum::<usize>(), memory.peak);
+}
+
 #[test]
 fn a_state_is_updated_where_it_lives() {
     let Some(device) = xla() else { return };

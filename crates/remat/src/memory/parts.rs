@@ -81,7 +81,7 @@ pub fn gradients<T: Tree>(gradients: &T) -> T {
 }
 
 /// The memory of any program at its peak, by purpose. `arguments` has the part of each leaf of its arguments; tensors that it captures are
-/// the batch. Temporaries are activations, unless they are [`gradients`].
+/// the batch. Temporaries are activations, unless they are [`gradients`]; XLA's are one number, with gradients among activations.
 ///
 /// [`report`](fn@super::report) does this for the step of a loss and an optimizer; this is for steps that do more, such as accumulating or clipping
 /// gradients.
@@ -113,7 +113,10 @@ pub fn divided(program: &Compiled, arguments: &[Part]) -> Divided {
         LiveKind::Output => Part::Overhead,
     };
     let mut divided = Divided { peak: report.stats.donated_peak, ..Divided::default() };
-    for value in &report.donated {
+    let is_listed = !report.donated.is_empty();
+    let live = if is_listed { &report.donated } else { &report.live };
+    // Where an engine does not know what is live, its list has outputs that share memory with arguments.
+    for value in live.iter().filter(|value| is_listed || value.kind != LiveKind::Output) {
         divided.add(part(value), value.bytes);
     }
     let listed: usize = divided.bytes.iter().sum();

@@ -55,7 +55,7 @@ const NAME: &str = "nn::resize";
 /// Elements are cells, as pixels are: number *j* of *n* has its centre at `(j + 0.5) size / n - 0.5` in the operand. Weights beyond the
 /// border are shared by the elements inside. `x` is a float, or of any dtype for [`Interpolation::Nearest`]; the result has its dtype.
 /// f16 and bf16 are computed in f32 and rounded once. Each axis is a matrix product with constant weights, or for the nearest element a
-/// gathering. This is `jax.image.resize`.
+/// gathering. This is `jax.image.resize`, except that of two elements that are as near JAX takes the one that its rounding favours.
 ///
 /// # Errors
 /// If the shape has another number of dimensions, or an empty axis would get elements; if `x` is not a float, unless the nearest element is

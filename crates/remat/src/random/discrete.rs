@@ -24,9 +24,11 @@ use crate::{DType, Tensor};
 #[track_caller]
 pub fn bernoulli(key: Key, shape: impl Dims, dtype: DType, p: impl Operand) -> Tensor {
     const NAME: &str = "random::bernoulli";
-    composed(NAME, || {
+    deferred(|| {
         let shape = self::shape(NAME, shape)?;
-        Ok(unit(&key, NAME, &shape, dtype)?.lt(parameter(NAME, p.argument(), dtype, &shape)?))
+        expect_float(NAME, dtype)?;
+        let p = parameter(NAME, p.argument(), dtype, &shape)?;
+        composed(NAME, [&p], |[p]| Ok(unit(&key, NAME, &shape, dtype)?.lt(p)))
     })
 }
 

@@ -9,7 +9,7 @@ use super::integer::raw;
 use super::ops::{expect_float, integer, parameter, shape, unsigned};
 use crate::argument::{Dims, Operand};
 use crate::tensor::Argument;
-use crate::trace::composed;
+use crate::trace::{composed, deferred};
 use crate::{DType, Tensor};
 
 /// Uniform floats in `range`, including its start and excluding its end: JAX's `uniform`.
@@ -26,24 +26,24 @@ use crate::{DType, Tensor};
 #[track_caller]
 pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
     const NAME: &str = "random::uniform";
-    composed(NAME, || {
+    deferred(|| {
         let shape = self::shape(NAME, shape)?;
-        let u = unit(&key, NAME, &shape, dtype)?;
-        match (range.start.argument(), range.end.argument()) {
+        let (span, min) = match (range.start.argument(), range.end.argument()) {
             (Argument::Scalar(min), Argument::Scalar(max)) => {
                 let (min, max) = (min.literal(NAME, dtype)?, max.literal(NAME, dtype)?);
                 if min.is_zero() && max.is_one() {
-                    return Ok(u);
+                    return composed(NAME, [], |[]| unit(&key, NAME, &shape, dtype));
                 }
                 // The difference of two f64 rounds to that of any narrower floats.
-                let span = Tensor::scalar(dtype, max.as_f64() - min.as_f64());
-                Ok(scaled(&u, &span, &Tensor::literal(min)))
+                (Tensor::scalar(dtype, max.as_f64() - min.as_f64()), Tensor::literal(min))
             }
             (min, max) => {
+                expect_float(NAME, dtype)?;
                 let (min, max) = (parameter(NAME, min, dtype, &shape)?, parameter(NAME, max, dtype, &shape)?);
-                Ok(scaled(&u, &(max - &min), &min))
+                (max - &min, min)
             }
-        }
+        };
+        composed(NAME, [&span, &min], |[span, min]| Ok(scaled(&unit(&key, NAME, &shape, dtype)?, span, min)))
     })
 }
 
@@ -60,12 +60,16 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
 #[track_caller]
 pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::normal";
-    composed(NAME, || {
-        let u = unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?;
-        // The open interval from -1: its start is the float after -1, and 1 minus that rounds to 2 in every dtype.
-        let (_, mantissa) = dtype.float_format().unwrap_or_default();
-        let min = Tensor::scalar(dtype, (-f64::from(mantissa) - 1.0).exp2() - 1.0);
-        Ok(Tensor::scalar(dtype, std::f64::consts::SQRT_2) * scaled(&u, &Tensor::scalar(dtype, 2.0), &min).erf_inv())
+    deferred(|| {
+        let shape = self::shape(NAME, shape)?;
+        composed(NAME, [], |[]| {
+            let u = unit(&key, NAME, &shape, dtype)?;
+            // The open interval from -1: its start is the float after -1, and 1 minus that rounds to 2 in every dtype.
+            let (_, mantissa) = dtype.float_format().unwrap_or_default();
+            let min = Tensor::scalar(dtype, (-f64::from(mantissa) - 1.0).exp2() - 1.0);
+            let x = scaled(&u, &Tensor::scalar(dtype, 2.0), &min).erf_inv();
+            Ok(Tensor::scalar(dtype, std::f64::consts::SQRT_2) * x)
+        })
     })
 }
 
@@ -82,16 +86,19 @@ pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
 #[track_caller]
 pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
     const NAME: &str = "random::truncated_normal";
-    composed(NAME, || {
+    deferred(|| {
         let shape = self::shape(NAME, shape)?;
-        let u = unit(&key, NAME, &shape, dtype)?;
+        expect_float(NAME, dtype)?;
         let lower = parameter(NAME, range.start.argument(), dtype, &shape)?;
         let upper = parameter(NAME, range.end.argument(), dtype, &shape)?;
-        let sqrt2 = Tensor::scalar(dtype, std::f64::consts::SQRT_2);
-        let (min, max) = ((&lower / &sqrt2).erf(), (&upper / &sqrt2).erf());
-        let x = &sqrt2 * scaled(&u, &(max - &min), &min).erf_inv();
-        // Rounding, or a draw of the start itself, must not leave the open interval.
-        Ok(x.clamp(next(&lower, dtype, true), next(&upper, dtype, false)))
+        composed(NAME, [&lower, &upper], |[lower, upper]| {
+            let u = unit(&key, NAME, &shape, dtype)?;
+            let sqrt2 = Tensor::scalar(dtype, std::f64::consts::SQRT_2);
+            let (min, max) = ((lower / &sqrt2).erf(), (upper / &sqrt2).erf());
+            let x = &sqrt2 * scaled(&u, &(max - &min), &min).erf_inv();
+            // Rounding, or a draw of the start itself, must not leave the open interval.
+            Ok(x.clamp(next(lower, dtype, true), next(upper, dtype, false)))
+        })
     })
 }
 
@@ -109,7 +116,10 @@ pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, ra
 pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::exponential";
     // The logarithm of 1 - u, which is never zero.
-    composed(NAME, || Ok(-(-unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?).log1p()))
+    deferred(|| {
+        let shape = self::shape(NAME, shape)?;
+        composed(NAME, [], |[]| Ok(-(-unit(&key, NAME, &shape, dtype)?).log1p()))
+    })
 }
 
 /// Numbers of the standard Gumbel distribution, `-log(-log(u))`: JAX's `gumbel` in its default mode.
@@ -126,7 +136,10 @@ pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
 #[track_caller]
 pub fn gumbel(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::gumbel";
-    composed(NAME, || noise(&key, NAME, &self::shape(NAME, shape)?, dtype))
+    deferred(|| {
+        let shape = self::shape(NAME, shape)?;
+        composed(NAME, [], |[]| noise(&key, NAME, &shape, dtype))
+    })
 }
 
 /// Uniform numbers in `[0, 1)`: random mantissa bits with the exponent of 1, minus 1.

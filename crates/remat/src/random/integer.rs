@@ -8,7 +8,7 @@ use super::Key;
 use super::ops::{integer, shape, stretch, unsigned};
 use crate::argument::{Dims, Operand, Scalar};
 use crate::tensor::Argument;
-use crate::trace::composed;
+use crate::trace::{composed, deferred};
 use crate::{DType, Tensor};
 
 /// Uniform random bits as unsigned integers: JAX's `bits`.
@@ -24,12 +24,13 @@ use crate::{DType, Tensor};
 #[track_caller]
 pub fn bits(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::bits";
-    composed(NAME, || {
+    deferred(|| {
         if !dtype.is_integer() || dtype.is_signed() {
             let message = format!("bits are unsigned integers, not {dtype}; take DType::{:?}", unsigned(dtype));
             return Err(Error::new(ErrorKind::DType, NAME, message));
         }
-        raw(&key, NAME, &self::shape(NAME, shape)?, dtype)
+        let shape = self::shape(NAME, shape)?;
+        composed(NAME, [], |[]| raw(&key, NAME, &shape, dtype))
     })
 }
 
@@ -62,7 +63,7 @@ pub(super) fn raw(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> 
 /// ```
 #[track_caller]
 pub fn randint<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
-    composed(NAME, || {
+    deferred(|| {
         if !dtype.is_integer() {
             let message = format!("draws integers, not {dtype}; `uniform` draws floats");
             return Err(Error::new(ErrorKind::DType, NAME, message));
@@ -73,7 +74,7 @@ pub fn randint<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
             (Argument::Scalar(Scalar::Int(min)), Argument::Scalar(Scalar::Int(max))) => known_span(min, max, dtype),
             (min, max) => span(&bound(min, &shape)?, &bound(max, &shape)?, dtype)?,
         };
-        Ok(sample(key, &shape, drawn, &min, &span)?.to_dtype(dtype))
+        composed(NAME, [&min, &span], |[min, span]| Ok(sample(key, &shape, drawn, min, span)?.to_dtype(dtype)))
     })
 }
 

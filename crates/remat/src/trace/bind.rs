@@ -80,20 +80,26 @@ pub fn deferred(f: impl FnOnce() -> Result<Tensor>) -> Tensor {
     super::scope::pinned(|| f().unwrap_or_else(|error| fail(error.at(super::current_loc()))))
 }
 
-/// As [`deferred`], but where no trace is open the operations are computed as one program, which keeps none of the arrays between them
-/// once it is read, and is compiled once for each set of avals. For functions of several operations on arrays as large as a model's weights.
-#[track_caller]
-pub(crate) fn composed(operation: &'static str, f: impl FnOnce() -> Result<Tensor>) -> Tensor {
-    deferred(|| {
-        if Tracer::is_open() {
-            return f();
-        }
-        let loc = super::current_loc();
-        let (program, _) = super::trace_tree(&(), loc, |()| f())?;
-        let op = Call::Jit(Jit { name: operation.into(), jaxpr: program.jaxpr });
-        let captured: Vec<&Tensor> = program.captured.iter().collect();
-        Ok(bind1(Op::Call(op), &captured))
-    })
+/// The tensor that `f` computes of some parameters by several operations. Where no trace is open they are computed as one program, which keeps
+/// none of the arrays between them once it is read, and is compiled once for each set of avals: parameters are its operands, also scalars,
+/// which would be constants of it if `f` captured them. For functions on arrays as large as a model's weights.
+///
+/// # Errors
+/// The error of a failed parameter, of `f`, or of the program.
+pub(crate) fn composed<const N: usize>(
+    operation: &'static str,
+    parameters: [&Tensor; N],
+    f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if Tracer::is_open() {
+        return f(parameters);
+    }
+    let loc = super::current_loc();
+    let parameters = parameters.map(Tensor::clone);
+    let (program, _) = super::trace_tree(&parameters, loc, |parameters: &[Tensor; N]| f(parameters.each_ref()))?;
+    let op = Call::Jit(Jit { name: operation.into(), jaxpr: program.jaxpr });
+    let operands: Vec<&Tensor> = program.captured.iter().chain(&parameters).collect();
+    Ok(bind1(Op::Call(op), &operands))
 }
 
 /// As [`deferred`], for `n` tensors.
@@ -204,4 +210,28 @@ pub(crate) fn concrete<'a>(operation: &str, tensors: impl IntoIterator<Item = &'
         });
     }
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that changes from call to call must not be part of a program that is compiled.
+    #[test]
+    fn parameters_of_composed_operations_are_operands() -> Result<()> {
+        for number in [1.5f32, 2.5] {
+            let sum = composed("test", [&Tensor::from(number)], |[x]| {
+                assert!(x.is_traced());
+                Ok(x * 2.0 + 1.0)
+            })?;
+            assert_eq!(sum.item::<f32>()?, 2.0 * number + 1.0);
+        }
+        let failed = composed(
+            "test",
+            [&Tensor::failed(Error::new(ErrorKind::Argument, "test", "no number"))],
+            |[x]| Ok(x + 1.0),
+        );
+        assert_eq!(failed.map(drop).unwrap_err().message(), "no number");
+        Ok(())
+    }
 }

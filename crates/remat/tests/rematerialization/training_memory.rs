@@ -137,7 +137,11 @@ fn the_scopes_that_repeat_are_the_layers() -> Result<()> {
     };
     let many = memory::report(&Sgd::default(), &Tensor::ones([12, 64, 64], DType::F32), many)?;
     let note = many.note.unwrap_or_default();
-    assert!(note.contains("(there are layer0, layer1, layer10, layer11, layer2, ") && note.contains("layer5, ..); give all"), "{note}");
+    assert!(
+        note.contains("(there are layer0, layer1, layer10, layer11, layer2, ")
+            && note.contains("layer5, ..); give all"),
+        "{note}"
+    );
     let none = Options { policies: Vec::new(), ..Options::default() };
     let report = memory::report_with(&none, &Sgd::default(), &weights, |w: &Tensor| {
         named_scope("stem", || (w * 2.0).sin().sum(..))
