@@ -59,7 +59,7 @@ impl Source {
     }
 
     fn of_folder(path: &Path, file: &Path) -> Result<Source> {
-        let architecture = Architecture::read(file)?;
+        let architecture = Architecture::read(file, None)?;
         let tokenizer = tokenizer(path, architecture.vocabulary())?;
         let model = match &architecture {
             Architecture::Gpt2(_) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, None)?.0),

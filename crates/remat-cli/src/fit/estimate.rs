@@ -4,6 +4,8 @@ use remat::ir::{DType, Jaxpr};
 use remat_opt::cost::{Cost, Machine, contractions, program, unmasked_contractions};
 use remat_xla::{Chip, ChipMemory};
 
+use super::step::Parts;
+
 /// The work of a step on all chips together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Work {
@@ -38,17 +40,11 @@ impl Work {
 /// and summing gradients over chips, and of transfers to the host and back. At best these overlap. The computation is that of products, at
 /// the published rate or as fast as their operands can be read and written, and then of the optimizer, which reads and writes parameters,
 /// gradient and state; work between products is not counted.
-pub(crate) fn seconds(
-    work: &Work,
-    chip: &Chip,
-    chips: usize,
-    dtype: DType,
-    parameters: u64,
-    memory: &ChipMemory,
-) -> f64 {
+pub(crate) fn seconds(work: &Work, chip: &Chip, chips: usize, dtype: DType, parts: &Parts, memory: &ChipMemory) -> f64 {
     let products = work.seconds(&chip.machine(dtype), chips);
-    // Each chip receives the parts of all others.
-    let gathered = 3.0 * parameters as f64 * (chips - 1) as f64 / chip.links;
+    // Each chip receives the parts of all others, for the forward and for the backward pass, and the sums of gradients.
+    let bytes = 2 * parts.parameters + parts.trained;
+    let gathered = bytes as f64 * (chips - 1) as f64 / chip.links;
     let moved = 2.0 * memory.host_temporaries as f64 / chip.host;
     products.max(gathered).max(moved)
 }

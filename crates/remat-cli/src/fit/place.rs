@@ -122,9 +122,7 @@ impl Place {
             Found::Failed(why) => (ChipMemory::default(), None, None, Some(why)),
         };
         let seconds = match self {
-            Place::Chips(target) => {
-                seconds(&work, target.chip(), target.chips(), step.dtype(), parts.parameters, &memory)
-            }
+            Place::Chips(target) => seconds(&work, target.chip(), target.chips(), step.dtype(), &parts, &memory),
             Place::Cpu | Place::XlaCpu => work.seconds(&this_machine(step.dtype())?, 1),
         };
         Ok(Row {

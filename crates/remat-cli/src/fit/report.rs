@@ -29,7 +29,10 @@ pub(super) struct Table {
     /// Of the weights.
     pub(super) parameter_dtype: String,
     pub(super) optimizer: String,
+    /// 0 if gradients are not clipped.
     pub(super) clip_norm: f64,
+    /// Whether a run of these settings would have a memory limit, which the figures do not know.
+    without_limit: bool,
     pub(super) layers_as: Form,
     pub(super) batch: usize,
     pub(super) context: usize,
@@ -44,14 +47,15 @@ impl Table {
     pub(super) fn new(step: &Step, rows: Vec<Row>) -> Result<Table> {
         let Step { config, architecture, .. } = step;
         Ok(Table {
-            name: message(&config.model),
+            name: message(&config.from.as_ref().map_or(config.model.clone(), |path| path.display().to_string())),
             model: serde_json::from_str(&architecture.to_json())?,
             described: architecture.to_string(),
             parameters: step.count()?,
             dtype: step.dtype().to_string(),
             parameter_dtype: step.parameters.to_string(),
             optimizer: step.optimizer(),
-            clip_norm: config.clip_norm,
+            clip_norm: if step.updates { config.clip_norm } else { 0.0 },
+            without_limit: config.memory_limit.is_some(),
             layers_as: config.layers_as,
             batch: config.batch,
             context: step.context(),
@@ -69,9 +73,10 @@ impl Table {
         let Table { name, parameter_dtype, described, dtype, batch, context, optimizer, clip_norm, .. } = self;
         let parameters = thousands(self.parameters as usize);
         let clip = if *clip_norm > 0.0 { format!(", gradients clipped to {clip_norm}") } else { String::new() };
+        let limit = if self.without_limit { ", without its memory limit" } else { "" };
         format!(
             "{name}: {parameters} parameters of {parameter_dtype} ({described}), computed in {dtype}, batch {batch}, context {context}, optimizer \
-             {optimizer}{clip}"
+             {optimizer}{clip}{limit}"
         )
     }
 

@@ -15,7 +15,7 @@ use crate::config::{Config, Form};
 use crate::data::Batch;
 use crate::model::{Architecture, Model};
 use crate::policy;
-use crate::step::{self, Numbers, OptimizerState};
+use crate::step::{self, Numbers, OptimizerState, chosen};
 
 /// The range of random weights on either side of 0.
 const RANGE: f64 = 0.035;
@@ -154,8 +154,13 @@ impl Step {
         if self.chips > 1 {
             let mesh = Mesh::new([(AXIS, self.chips)])?;
             let (model, state, scale, batch) = arguments;
-            let changed = [self.specs(model)?, self.specs(state)?, self.specs(scale)?].concat();
-            options.in_shardings = Some(Shardings::new(&mesh, [changed.clone(), self.specs(batch)?].concat()));
+            let of_state = [self.specs(state)?, self.specs(scale)?].concat();
+            options.in_shardings =
+                Some(Shardings::new(&mesh, [self.specs(model)?, of_state.clone(), self.specs(batch)?].concat()));
+            // Without an update the gradient is given, which has no elements of weights that are not trained.
+            let given =
+                if self.updates { self.specs(model)? } else { self.specs(&chosen(model, &step.takes(model)?))? };
+            let changed = [given, of_state].concat();
             // The numbers are scalars.
             let numbers = 1 + usize::from(self.updates && self.config.clip_norm > 0.0);
             let given = [changed, vec![PartitionSpec::default(); numbers]].concat();
@@ -333,8 +338,10 @@ mod tests {
             Config { accumulate: 2, dtype: crate::config::Precision::F16, ..config.clone() },
             Config { layers_as: Form::Unroll, lora: Some(2), ..config },
         ] {
-            let traced = settings(config).with(8, 2).trace(None).unwrap();
-            assert!(traced.jaxpr.to_string().contains(AXIS));
+            for updates in [true, false] {
+                let traced = Step { updates, ..settings(config.clone()) }.with(8, 2).trace(None).unwrap();
+                assert!(traced.jaxpr.to_string().contains(AXIS));
+            }
         }
     }
 }

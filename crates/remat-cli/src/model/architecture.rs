@@ -81,24 +81,24 @@ impl Architecture {
             let hint = remat::ir::did_you_mean(name, KNOWN, list);
             bail!("`{name}` is neither a model nor a config.json, nor a folder with one{hint}");
         }
-        let text = text(&path)?;
-        let (architecture, window) = Architecture::parse(&path, &text)?;
-        if let (Some(window), Some(context)) = (window, sizes.context) {
-            ensure!(
-                context <= window,
-                "the attention of `{name}` reads {window} tokens back (sliding_window), which the models here do not know; a --context of at most \
-                 {window} is the same without"
-            );
-        }
-        architecture.resized(sizes, false)
+        Architecture::read(&path, sizes.context)?.resized(sizes, false)
     }
 
-    /// The architecture in a `config.json`.
+    /// The architecture in a `config.json`, for sequences of this many tokens if it is known.
     ///
     /// # Errors
-    /// If it cannot be read; as [`Architecture::from_json`].
-    pub(crate) fn read(path: &Path) -> Result<Architecture> {
-        Architecture::from_json(path, &text(path)?)
+    /// If it cannot be read; as [`Architecture::from_json`]; if its attention does not read all of a sequence.
+    pub(crate) fn read(path: &Path, context: Option<usize>) -> Result<Architecture> {
+        let (architecture, window) = Architecture::parse(path, &text(path)?)?;
+        if let (Some(window), Some(context)) = (window, context) {
+            ensure!(
+                context <= window,
+                "the attention of `{}` reads {window} tokens back (sliding_window), which the models here do not know; a --context of at most \
+                 {window} is the same without",
+                path.display()
+            );
+        }
+        Ok(architecture)
     }
 
     /// The configuration in the text of a `config.json`.

@@ -173,7 +173,7 @@ fn accumulated(
 }
 
 /// The tree with only the selected leaves; the others become empty integers, which no optimizer changes.
-fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
+pub(crate) fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
     let mut takes = takes.iter();
     tree::map(tree, |leaf| match takes.next() {
         Some(false) => Tensor::zeros([0], DType::I32),

@@ -47,7 +47,7 @@ impl Origin {
         let architecture = match self {
             Origin::Fresh => return config.architecture(),
             Origin::Run(saved) => saved.architecture.clone(),
-            Origin::Folder(path) => Architecture::read(&path.join("config.json"))?,
+            Origin::Folder(path) => Architecture::read(&path.join("config.json"), config.sizes.context)?,
         };
         if let (Some(most), Some(context)) = (architecture.positions(), config.sizes.context) {
             ensure!(context <= most, "--context {context} is more than the {most} positions that the model has");
