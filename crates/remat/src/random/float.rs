@@ -28,6 +28,7 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
     const NAME: &str = "random::uniform";
     deferred(|| {
         let shape = self::shape(NAME, shape)?;
+        expect_float(NAME, dtype)?;
         let (span, min) = match (range.start.argument(), range.end.argument()) {
             (Argument::Scalar(min), Argument::Scalar(max)) => {
                 let (min, max) = (min.literal(NAME, dtype)?, max.literal(NAME, dtype)?);
@@ -38,7 +39,6 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
                 (Tensor::scalar(dtype, max.as_f64() - min.as_f64()), Tensor::literal(min))
             }
             (min, max) => {
-                expect_float(NAME, dtype)?;
                 let (min, max) = (parameter(NAME, min, dtype, &shape)?, parameter(NAME, max, dtype, &shape)?);
                 (max - &min, min)
             }

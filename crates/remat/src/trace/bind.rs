@@ -97,9 +97,11 @@ pub(crate) fn composed<const N: usize>(
     let loc = super::current_loc();
     let parameters = parameters.map(Tensor::clone);
     let (program, _) = super::trace_tree(&parameters, loc, |parameters: &[Tensor; N]| f(parameters.each_ref()))?;
-    let op = Call::Jit(Jit { name: operation.into(), jaxpr: program.jaxpr });
+    let op = Op::Call(Call::Jit(Jit { name: operation.into(), jaxpr: program.jaxpr }));
     let operands: Vec<&Tensor> = program.captured.iter().chain(&parameters).collect();
-    Ok(bind1(Op::Call(op), &operands))
+    let named = |error: Error| Error::new(error.kind(), operation, error.message());
+    let results = stage_or_run(op, &operands, loc).map_err(named)?;
+    results.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, operation, "has no result"))
 }
 
 /// As [`deferred`], for `n` tensors.
