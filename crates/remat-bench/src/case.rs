@@ -140,11 +140,8 @@ impl Case {
     /// The names and values that distinguish it from other cases of the same work and sizes.
     pub(crate) fn labels(&self) -> Vec<(&'static str, String)> {
         let mut labels = vec![("policy", self.policy.clone())];
-        match &self.work {
-            Work::Step { layers_as, attention, .. } => {
-                labels.extend([("layers as", label(layers_as)), ("attention", label(attention))]);
-            }
-            _ => {}
+        if let Work::Step { layers_as, attention, .. } = &self.work {
+            labels.extend([("layers as", label(layers_as)), ("attention", label(attention))]);
         }
         labels.extend([("dtype", label(&self.dtype)), ("device", self.device.clone())]);
         labels.push(("threads", self.threads.to_string()));
