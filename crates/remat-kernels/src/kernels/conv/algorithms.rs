@@ -135,9 +135,9 @@ impl Convolution<'_> {
         accumulator(self.ins[0].0, self.out.dtype)
     }
 
-    /// Whether windows could be read in place.
+    /// Whether windows could be read in place, for results that are not rounded.
     fn is_direct<A: Accumulator>(&self) -> bool {
-        Direct::<A>::new(direct::SIZES, self.op, self.ins, self.out).is_some()
+        self.out.dtype == A::DTYPE && Direct::<A>::new(direct::SIZES, self.op, self.ins, self.out).is_some()
     }
 
     fn gathered<A: Accumulator>(&self) -> Option<Box<dyn Kernel>> {

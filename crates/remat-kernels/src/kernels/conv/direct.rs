@@ -32,7 +32,7 @@ use crate::base::product::{Accumulator, ColumnVector, MOST_VECTORS, MicroKernel}
 use crate::base::scratch;
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
-use crate::kernels::matmul::{MANY, Reader, even};
+use crate::kernels::matmul::{MANY, Reader, Writer, even};
 use crate::simd::Level;
 use crate::threads::Threads;
 
@@ -144,6 +144,7 @@ impl Along {
 pub(super) struct Direct<A: Accumulator> {
     kernel: &'static MicroKernel<A>,
     readers: [Reader<A>; 2],
+    writer: Writer<A>,
     weights: Im2col,
     /// The first element of the image, and the strides of images and features.
     start: isize,
@@ -174,7 +175,7 @@ impl<A: Accumulator> Direct<A> {
         let in_order = dims.first == 0 && dims.second == 1 && dims.spatial.iter().copied().eq(2..rank + 2);
         let is_dense = op.lhs_dilation.iter().all(|&dilation| dilation == 1) && op.batch_group_count == 1;
         let is_empty = out.size() == 0 || rhs.shape.contains(&0);
-        if !matches!(rank, 1 | 2) || out.dtype != A::DTYPE || !in_order || !is_dense || is_empty {
+        if !matches!(rank, 1 | 2) || !out.dtype.is_float() || !in_order || !is_dense || is_empty {
             return false;
         }
         let Some([rows, columns]) = Along::both(op, lhs, rhs, out) else { return false };
@@ -217,6 +218,7 @@ impl<A: Accumulator> Direct<A> {
         let mut this = Direct {
             kernel,
             readers: [dtype, weights_dtype].map(Reader::new),
+            writer: Writer::new(out.dtype),
             weights,
             start: lhs.offset as isize,
             strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
@@ -320,6 +322,16 @@ impl<A: Accumulator> Direct<A> {
         self.band(self.tile).unwrap_or(0)
     }
 
+    /// Elements of the sums of a band, if they are rounded to another dtype.
+    fn sums(&self) -> usize {
+        if self.writer.is_direct() { 0 } else { self.features[1] * self.tile[0] * self.tile[1] }
+    }
+
+    /// Bytes of the scratch memory of a thread.
+    fn task_scratch(&self) -> usize {
+        scratch::bytes::<A>(self.most_band()) + scratch::bytes::<A>(self.sums())
+    }
+
     /// Copies the band of some positions.
     fn copy_band(&self, image: Source<'_>, start: isize, rows: &Range<usize>, columns: &Range<usize>, to: &mut [A]) {
         let elements = self.readers[0].of(image);
@@ -350,13 +362,19 @@ impl<A: Accumulator> Direct<A> {
         }
     }
 
-    /// Multiplies the weights of a group with the windows in a band.
+    /// Multiplies the weights of a group with the windows in a band. Features of the results, and their rows, are `strides` apart.
     ///
     /// # Safety
-    /// `out` is the first of these positions in the output, and no other task writes them.
-    unsafe fn multiply(&self, weights: &[A], band: &[A], [rows, columns]: [usize; 2], out: *mut A) {
-        let Direct { kernel, .. } = *self;
-        let positions = self.rows.positions * self.columns.positions;
+    /// `out` is the first of these positions, and no other task writes them.
+    unsafe fn multiply(
+        &self,
+        weights: &[A],
+        band: &[A],
+        [rows, columns]: [usize; 2],
+        out: *mut A,
+        [of_features, of_rows]: [usize; 2],
+    ) {
+        let Direct { kernel, .. } = self;
         let down = self.rows.stride * self.features[0] * self.row(self.tile[1]);
         let (height, count) = (self.height(), columns.div_ceil(kernel.lanes));
         assert!(weights.len() == self.panels() * self.panel() && band.len() == self.most_band());
@@ -364,7 +382,7 @@ impl<A: Accumulator> Direct<A> {
             let (y, x) = (i / count, i % count * kernel.lanes);
             ColumnVector {
                 from: band[y * down + x..].as_ptr(),
-                to: out.wrapping_add(y * self.columns.positions + x),
+                to: out.wrapping_add(y * of_rows + x),
                 len: kernel.lanes.min(columns - x),
             }
         };
@@ -378,7 +396,7 @@ impl<A: Accumulator> Direct<A> {
                     vectors.iter_mut().zip(i..(rows * count).min(i + across)).for_each(|(p, i)| *p = vector(i));
                     for p in first..self.panels().min(first + PANELS) {
                         let (row, left) = (p * height, weights[p * self.panel() + part * kernel.rows..].as_ptr());
-                        let (count, out) = (height.min(self.features[1] - row), (row * positions, positions));
+                        let (count, out) = (height.min(self.features[1] - row), (row * of_features, of_features));
                         // SAFETY: the panel has these positions, and the band the elements at each offset from the first of
                         // each vector of columns on, and a vector behind them; the results are as the caller promises.
                         unsafe { (kernel.indirect)(count, left, vectors.as_ptr(), offsets, out, part > 0) }
@@ -391,7 +409,7 @@ impl<A: Accumulator> Direct<A> {
 
 impl<A: Accumulator> Kernel for Direct<A> {
     fn scratch(&self, threads: usize) -> usize {
-        scratch::bytes::<A>(self.packed()) + threads * scratch::bytes::<A>(self.most_band())
+        scratch::bytes::<A>(self.packed()) + threads * self.task_scratch()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -405,9 +423,10 @@ impl<A: Accumulator> Kernel for Direct<A> {
         let packed = &*packed;
         let all = DisjointMut::bytes(&mut outs[0]);
         let [down, across] = self.bands();
-        let scratch = &mut scratch[..threads.count() * scratch::bytes::<A>(self.most_band())];
+        let scratch = &mut scratch[..threads.count() * self.task_scratch()];
+        let positions = self.rows.positions * self.columns.positions;
         threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
-            let band = scratch::take::<A>(scratch, self.most_band()).0;
+            let (band, scratch) = scratch::take::<A>(scratch, self.most_band());
             let (i, tile) = (task / (down * across), task % (down * across));
             let (image, group) = (i / self.groups, i % self.groups);
             let rows = piece(0..self.rows.positions, self.tile[0], tile / across);
@@ -417,11 +436,26 @@ impl<A: Accumulator> Kernel for Direct<A> {
             self.copy_band(ins[0], start, &rows, &columns, band);
             let of_group = self.panels() * self.panel();
             let position = rows.start * self.columns.positions + columns.start;
-            let out = i * self.features[1] * self.rows.positions * self.columns.positions + position;
-            // SAFETY: each position of each image is in one band, and `i` counts the groups of images in the order of the output.
+            let out = i * self.features[1] * positions + position;
+            let (weights, size) = (&packed[group * of_group..][..of_group], [rows.len(), columns.len()]);
+            if self.writer.is_direct() {
+                // SAFETY: each position of each image is in one band, and `i` counts the groups of images in the order of the output.
+                unsafe {
+                    let out = all.at(out * size_of::<A>()).cast::<A>();
+                    self.multiply(weights, band, size, out, [positions, self.columns.positions]);
+                }
+                return;
+            }
+            let sums = scratch::take::<A>(scratch, self.sums()).0;
+            // SAFETY: the sums are those of this task, and have room for all features of these positions.
             unsafe {
-                let out = all.at(out * size_of::<A>()).cast::<A>();
-                self.multiply(&packed[group * of_group..][..of_group], band, [rows.len(), columns.len()], out);
+                self.multiply(weights, band, size, sums.as_mut_ptr(), [rows.len() * columns.len(), columns.len()])
+            };
+            for (row, sums) in sums.chunks(columns.len()).take(self.features[1] * rows.len()).enumerate() {
+                let (feature, y) = (row / rows.len(), row % rows.len());
+                let at = out + feature * positions + y * self.columns.positions;
+                // SAFETY: as for results that are not rounded.
+                unsafe { self.writer.write(sums, all.at(at * self.writer.dtype.size())) };
             }
         });
     }

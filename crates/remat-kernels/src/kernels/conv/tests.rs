@@ -1,6 +1,6 @@
 //! Tests of convolutions against the evaluator.
 
-use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation, Shape};
+use remat_ir::{Array, Aval, ConvDims, ConvertElementType, DType, Literal, Op, Operation, Prim, Shape, eval_op};
 
 use super::direct::{self, Direct};
 use super::exchanged::Exchanged;
@@ -8,7 +8,7 @@ use super::im2col::{Axis, Im2col};
 use super::long_windows::{self, LongWindows};
 use super::row_segments::{RowSegments, copy_segments};
 use super::*;
-use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
+use crate::test_support::{Stream, assert_close, assert_same, check_by, check_views, filled, plain, run, threads};
 
 pub(super) fn order(dims: &[usize]) -> ConvDims {
     ConvDims { first: dims[0], second: dims[1], spatial: dims[2..].into() }
@@ -338,6 +338,34 @@ fn windows_that_are_read_where_they_lie_agree_with_the_evaluator() {
         _ => |op, ins, out| Some(Box::new(Direct::<f64>::new(direct::SMALL, op, ins, out)?)),
     });
     assert!(direct > 80, "{direct}");
+}
+
+/// The sums of f16 and bf16 are those of f32, rounded once.
+#[test]
+fn results_of_windows_that_are_read_where_they_lie_are_rounded_once() {
+    let (mut stream, mut taken) = (Stream::new(13), 0);
+    for i in 0..240 {
+        let to = [DType::Bf16, DType::F16][i % 2];
+        let (op, image, weights) = in_rows(&mut stream, to);
+        let ins = [Aval::new(to, image.clone()), Aval::new(to, weights.clone())];
+        let Ok(outs) = op.infer(&ins) else { continue };
+        let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        let operands = [(to, &layouts[0]), (to, &layouts[1])];
+        let Some(narrow) = Direct::<f32>::new(direct::SMALL, &op, operands, &outs[0]) else { continue };
+        taken += 1;
+        let wide_op = Conv { preferred_element_type: DType::F32, ..op.clone() };
+        let wide_outs = [outs[0].with_dtype(DType::F32)];
+        let wide = Direct::<f32>::new(direct::SMALL, &wide_op, operands, &wide_outs[0]).expect("as of narrow results");
+        let arrays = [plain(to, &image, 1), plain(to, &weights, 2)];
+        let round = Op::from(Prim::from(ConvertElementType { dtype: to }));
+        for count in 1..=3 {
+            let got = run(&narrow, &arrays, &outs, None, &threads(count)).remove(0);
+            let sums = run(&wide, &arrays, &wide_outs, None, &threads(count));
+            let expected = eval_op(&round, &sums).expect("floats").remove(0);
+            assert_same(&got, &expected, &format!("{op:?} of {image:?} and {weights:?} on {count} threads"));
+        }
+    }
+    assert!(taken > 40, "{taken}");
 }
 
 #[test]
