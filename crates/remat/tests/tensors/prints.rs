@@ -1,9 +1,9 @@
 //! `debug_print`: what is printed, how often and in which order, and that nothing else changes.
 
 use remat::{
-    Error, ErrorKind, JitOptions, LoopScheme, Policy, Result, Tensor, captured, checkpoint, cond, custom_vjp,
-    debug_print, fori_loop, grad, jit, jit_with, jvp, scan, scan_checkpointed, value_and_grad, vjp, vmap, while_loop,
-    while_loop_checkpointed,
+    Error, ErrorKind, JitOptions, LoopScheme, Mesh, Policy, Result, Tensor, captured, checkpoint, cond, custom_vjp,
+    debug_print, fori_loop, grad, jit, jit_with, jvp, scan, scan_checkpointed, shard_map, spec, value_and_grad, vjp,
+    vmap, while_loop, while_loop_checkpointed,
 };
 
 /// What a function prints, and its result.
@@ -257,6 +257,29 @@ fn transformations_neither_lose_nor_double_lines() {
             continue;
         }
         under("a batch of one", &|| vmap(|x: &Tensor| f(x))(&x.reshape([1])).map(drop));
+    }
+}
+
+/// A mesh of one device: the print is in the body, also if all of its results depend on what is differentiated.
+#[test]
+fn the_body_of_a_mesh_prints_once_whatever_is_taken_of_it() {
+    let mesh = Mesh::new([("data", 1)]).unwrap();
+    let scale = Tensor::from(3.0f32);
+    let loss = move |x: &Tensor| -> Result<Tensor> {
+        let body = |(x, scale): &(Tensor, Tensor)| -> Result<Tensor> {
+            debug_print("scale {}", &scale.sin())?;
+            Ok((x * scale).sin().sum(..).psum("data"))
+        };
+        shard_map(&mesh, (spec!["data"], spec![]), spec![], body)(&(x.clone(), scale.clone()))
+    };
+    let expected = "scale 0.14112\n";
+    assert_eq!(printed(|| loss(&numbers())).0, expected);
+    assert_eq!(printed(|| jit(loss.clone()).call(numbers())).0, expected);
+    assert_eq!(printed(|| grad(loss.clone())(&numbers())).0, expected);
+    assert_eq!(printed(|| jit(grad(loss.clone())).call(numbers())).0, expected);
+    for policy in [Policy::Nothing, Policy::Everything] {
+        let layer = checkpoint(policy, loss.clone());
+        assert_eq!(printed(|| jit(grad(layer)).call(numbers())).0, expected);
     }
 }
 

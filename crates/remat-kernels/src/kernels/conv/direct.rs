@@ -11,6 +11,8 @@
 //! features, gathering takes as long as multiplying. Windows of one element gain nothing from this method, and lose the long runs of whole
 //! images.
 //!
+//! Sums that are rounded to f16 or bf16 are those of a band first, in scratch memory of the task.
+//!
 //! The operation and the shapes alone decide whether a convolution is computed this way, and the order of its sums: features, then rows,
 //! then columns of the window, in parts.
 
