@@ -211,8 +211,8 @@ pub fn checkpoint_layers<A: Tree, R: Output>(
     }
 }
 
-/// The layers that a function runs more than once, those around others alone: the blocks of a model, unrolled or in a loop. `None` if there are
-/// none, with the scopes that run once.
+/// The layers that a function runs more than once, those around others alone: the blocks of a model, unrolled or in a loop. If there are none,
+/// the scopes that run once, those around others alone too.
 ///
 /// # Errors
 /// If the function cannot be traced.
@@ -224,11 +224,18 @@ pub(crate) fn repeated<A: Tree, R: Output>(
         Rc::new(Selection { takes: Box::new(|_| false), policy: Arc::new(Policy::Nothing), seen: Default::default() });
     with_selection(selection.clone(), || eval_shape(f)(x))?;
     let Seen { scopes, .. } = selection.seen.take();
-    let repeated: Vec<&str> = scopes.iter().filter(|(_, runs)| **runs > 1).map(|(path, _)| &**path).collect();
+    let repeated: Vec<&Arc<str>> = scopes.iter().filter(|(_, runs)| **runs > 1).map(|(path, _)| path).collect();
+    if repeated.is_empty() {
+        return Ok(Err(outermost(&scopes.keys().collect::<Vec<_>>()).cloned().collect()));
+    }
+    let patterns: Vec<String> = outermost(&repeated).map(|path| format!("/{path}")).collect();
+    Ok(Ok(Layers::any_of(patterns)))
+}
+
+/// The paths that are not inside others of them.
+fn outermost<'a>(paths: &'a [&'a Arc<str>]) -> impl Iterator<Item = &'a Arc<str>> {
     let is_inside = |path: &str, of: &str| path.strip_prefix(of).is_some_and(|rest| rest.starts_with('/'));
-    let outermost = |path: &&&str| !repeated.iter().any(|of| is_inside(path, of));
-    let patterns: Vec<String> = repeated.iter().filter(outermost).map(|path| format!("/{path}")).collect();
-    if patterns.is_empty() { Ok(Err(scopes.into_keys().collect())) } else { Ok(Ok(Layers::any_of(patterns))) }
+    paths.iter().copied().filter(move |path| !paths.iter().any(|of| is_inside(path, of)))
 }
 
 /// Fails if no layer was selected, or if the policy does not fit the selected layers.

@@ -77,16 +77,8 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: ScalarOutput>(
     let layers = match layers {
         Ok(layers) => layers,
         Err(once) => {
-            // Those around others alone.
-            let mut outer: Vec<&str> = Vec::new();
-            for scope in &once {
-                let is_inside = |around: &&str| scope.strip_prefix(*around).is_some_and(|rest| rest.starts_with('/'));
-                if !outer.last().is_some_and(is_inside) {
-                    outer.push(scope);
-                }
-            }
-            let more = if outer.len() > NAMED { ", .." } else { "" };
-            let there = outer.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+            let more = if once.len() > NAMED { ", .." } else { "" };
+            let there = once.iter().take(NAMED).map(|scope| &**scope).collect::<Vec<_>>().join(", ");
             let there = if once.is_empty() { String::new() } else { format!(" (there are {there}{more})") };
             let advice = "give all layers one name with remat::named_scope, or name them in `Options::layers`";
             return Ok((levers, Some(format!("no layer has a named scope that runs more than once{there}; {advice}"))));

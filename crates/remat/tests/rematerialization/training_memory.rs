@@ -142,6 +142,10 @@ fn the_scopes_that_repeat_are_the_layers() -> Result<()> {
             && note.contains("layer5, ..); give all"),
         "{note}"
     );
+    let beside = memory::report(&Sgd::default(), &weights, |w: &Tensor| {
+        { named_scope("a", || named_scope("c", || w.sin())) + named_scope("a-b", || w.cos()) }.sum(..)
+    })?;
+    assert!(beside.note.is_some_and(|note| note.contains("(there are a, a-b);")));
     let none = Options { policies: Vec::new(), ..Options::default() };
     let report = memory::report_with(&none, &Sgd::default(), &weights, |w: &Tensor| {
         named_scope("stem", || (w * 2.0).sin().sum(..))
