@@ -208,9 +208,8 @@ impl Work {
 
     /// The measurements, and the useful operations of a step.
     fn measure(&self, policy: Option<Policy>, dtype: DType, runs: &Runs) -> remat::Result<(Measured, f64)> {
-        let (measured, flops) = self.with(policy, dtype, Measurements(runs))?;
-        let known = if let Work::Step { sizes, .. } = self { Some(sizes.flops()) } else { None };
-        Ok((measured, known.unwrap_or(flops)))
+        let flops = if let Work::Step { sizes, .. } = self { Some(sizes.flops()) } else { None };
+        self.with(policy, dtype, Measurements { runs, flops })
     }
 
     /// The profile of the step with the median time.
@@ -241,8 +240,11 @@ impl Subject for Program {
     }
 }
 
-/// The measurements, with useful operations of three times those of the loss's products.
-struct Measurements<'a>(&'a Runs);
+/// The measurements, with the useful operations: three times those of the loss's products, unless they are known.
+struct Measurements<'a> {
+    runs: &'a Runs,
+    flops: Option<f64>,
+}
 
 impl Subject for Measurements<'_> {
     type Given = (Measured, f64);
@@ -253,8 +255,12 @@ impl Subject for Measurements<'_> {
         data: D,
         loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
     ) -> remat::Result<(Measured, f64)> {
-        let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
-        Ok((measure(model, data, loss, self.0)?, 3.0 * contractions(&forward.jaxpr).flops as f64))
+        let counted = || -> remat::Result<f64> {
+            let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
+            Ok(3.0 * contractions(&forward.jaxpr).flops as f64)
+        };
+        let flops = self.flops.map_or_else(counted, Ok)?;
+        Ok((measure(model, data, loss, self.runs)?, flops))
     }
 }
 

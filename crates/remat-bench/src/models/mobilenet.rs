@@ -3,10 +3,10 @@
 //! Source: Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks", 2018. Batch norm uses the statistics of the batch.
 //! Convolutions have the name `conv`.
 
-use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
-use remat::{DType, Padding, Policy, Tensor, Tree, checkpoint, random};
+use remat::nn::{Linear, cross_entropy};
+use remat::{DType, Policy, Tensor, Tree, checkpoint, random};
 
-use super::resnet::{Batch, Sizes};
+use super::resnet::{Batch, Sizes, Unit};
 
 /// Of each row of blocks: how often the middle is as wide as the input, the output features, the blocks, and the stride of the first.
 const ROWS: [(usize, usize, usize, usize); 7] =
@@ -15,13 +15,6 @@ const ROWS: [(usize, usize, usize, usize); 7] =
 /// Output features of the first convolution, and of the last.
 const FIRST: usize = 32;
 const LAST: usize = 1280;
-
-/// A convolution and the norm after it.
-#[derive(Clone, Tree)]
-struct Unit {
-    conv: Conv,
-    norm: BatchNorm,
-}
 
 /// A block: to more features, each of them by itself, and to fewer.
 #[derive(Clone, Tree)]
@@ -40,33 +33,6 @@ pub(crate) struct MobileNet {
     head: Linear,
 }
 
-impl Unit {
-    /// `inputs` are those of one of the groups.
-    fn init(
-        key: random::Key,
-        inputs: usize,
-        outputs: usize,
-        window: usize,
-        stride: usize,
-        groups: usize,
-        dtype: DType,
-    ) -> Unit {
-        let before = (window / 2) as i64;
-        let conv = Conv {
-            bias: None,
-            strides: vec![stride; 2],
-            padding: Padding::Explicit(vec![(before, before); 2]),
-            groups,
-            ..Conv::init(key, inputs, outputs, [window; 2], dtype)
-        };
-        Unit { conv, norm: BatchNorm::init(outputs, dtype) }
-    }
-
-    fn apply(&self, x: &Tensor) -> Tensor {
-        self.norm.apply(&self.conv.apply(x).named("conv"))
-    }
-}
-
 /// The rectifier that ends at 6.
 fn relu6(x: &Tensor) -> Tensor {
     x.clamp(0.0, 6.0)
@@ -77,9 +43,9 @@ impl Block {
         let [widen, depthwise, narrow] = key.split();
         let middle = times * inputs;
         Block {
-            widen: (times > 1).then(|| Unit::init(widen, inputs, middle, 1, 1, 1, dtype)),
-            depthwise: Unit::init(depthwise, 1, middle, 3, stride, middle, dtype),
-            narrow: Unit::init(narrow, middle, outputs, 1, 1, 1, dtype),
+            widen: (times > 1).then(|| Unit::init(widen, inputs, middle, 1, 1, dtype)),
+            depthwise: Unit::init(depthwise, 1, middle, 3, stride, dtype).groups(middle),
+            narrow: Unit::init(narrow, middle, outputs, 1, 1, dtype),
         }
     }
 
@@ -91,6 +57,9 @@ impl Block {
 }
 
 impl MobileNet {
+    /// The sizes at which it is measured.
+    pub(crate) const SIZES: Sizes = Sizes { batch: 16, ..Sizes::DEFAULT };
+
     pub(crate) fn init(key: random::Key, classes: usize, dtype: DType) -> MobileNet {
         let [stem, blocks, last, head] = key.split();
         let mut keys = blocks.split_vec(ROWS.iter().map(|&(_, _, count, _)| count).sum()).into_iter();
@@ -102,9 +71,9 @@ impl MobileNet {
             }
         }
         MobileNet {
-            stem: Unit::init(stem, 3, FIRST, 3, 2, 1, dtype),
+            stem: Unit::init(stem, 3, FIRST, 3, 2, dtype),
             blocks,
-            last: Unit::init(last, inputs, LAST, 1, 1, 1, dtype),
+            last: Unit::init(last, inputs, LAST, 1, 1, dtype),
             head: Linear::init(head, LAST, classes, dtype),
         }
     }
@@ -121,10 +90,6 @@ impl MobileNet {
         let x = relu6(&self.last.apply(&x)).mean([2, 3]);
         Ok(cross_entropy(&self.head.apply(&x), &batch.classes))
     }
-}
-
-impl MobileNet {
-    pub(crate) const SIZES: Sizes = Sizes { batch: 16, ..Sizes::DEFAULT };
 }
 
 #[cfg(test)]
