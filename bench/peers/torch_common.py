@@ -3,6 +3,8 @@
 import time
 
 import torch
+from torch import nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -28,6 +30,42 @@ def begin(a):
 def under(policy, part, *x):
     """A part of a model under a policy."""
     return checkpoint(part, *x, use_reentrant=False) if policy == "nothing" else part(*x)
+
+
+class Block(nn.Module):
+    """A block of a GPT-2 of the sizes in `a`."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.size = a.width // a.heads
+        self.norm1, self.norm2 = nn.LayerNorm(a.width), nn.LayerNorm(a.width)
+        self.qkv, self.out = nn.Linear(a.width, 3 * a.width), nn.Linear(a.width, a.width)
+        self.up, self.down = nn.Linear(a.width, a.hidden), nn.Linear(a.hidden, a.width)
+
+    def forward(self, x):
+        split = lambda part: part.unflatten(-1, (-1, self.size)).transpose(1, 2)
+        q, k, v = map(split, self.qkv(self.norm1(x)).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    """A GPT-2 of the sizes in `a`, under its policy: the mean loss of tokens, in f32."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.policy = a.policy
+        self.tokens, self.positions = nn.Embedding(a.vocabulary, a.width), nn.Embedding(a.sequence, a.width)
+        self.blocks = nn.ModuleList(Block(a) for _ in range(a.layers))
+        self.norm = nn.LayerNorm(a.width)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens[:, :-1]) + self.positions.weight[: tokens.shape[1] - 1]
+        for block in self.blocks:
+            x = under(self.policy, block, x)
+        logits = self.norm(x) @ self.tokens.weight.T
+        return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
 def forward_flops(loss):

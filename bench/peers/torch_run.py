@@ -11,9 +11,8 @@ import statistics
 import time
 
 import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+
+from torch_common import Gpt2
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--batch", type=int, action="append")
@@ -24,50 +23,21 @@ parser.add_argument("--compile", action="store_true")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--layers", type=int, default=12)
 a = parser.parse_args()
-WIDTH, HEADS, VOCABULARY = 768, 12, 50257
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        split = lambda part: part.unflatten(-1, (HEADS, WIDTH // HEADS)).transpose(1, 2)
-        q, k, v = map(split, self.qkv(self.norm1(x)).chunk(3, -1))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
-class Gpt2(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(1024, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(a.layers))
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, tokens):
-        x = self.tokens(tokens[:, :-1]) + self.positions.weight[: tokens.shape[1] - 1]
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if a.policy == "nothing" else block(x)
-        logits = self.norm(x) @ self.tokens.weight.T
-        return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+# The other sizes of GPT-2.
+SIZES = argparse.Namespace(layers=a.layers, width=768, heads=12, hidden=3072, vocabulary=50257, sequence=1024, policy=a.policy)
 
 
 def measured(batch):
     is_card = a.device == "cuda"
     wait = torch.cuda.synchronize if is_card else lambda: None
-    model = Gpt2().to(device=a.device, dtype=torch.bfloat16)
+    model = Gpt2(SIZES).to(device=a.device, dtype=torch.bfloat16)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.ndim > 1:
                 weight.uniform_(-0.035, 0.035)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-4, fused=is_card)
     forward = torch.compile(model) if a.compile else model
-    tokens = torch.randint(VOCABULARY, (batch, a.context + 1), device=a.device)
+    tokens = torch.randint(SIZES.vocabulary, (batch, a.context + 1), device=a.device)
 
     def step():
         start = time.perf_counter()
