@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import traceback
@@ -82,7 +81,8 @@ def run(command, limit, environment=None, folder=None, watch=None):
     begun = time.monotonic()
     folder = Path(folder or ".")
     folder.mkdir(parents=True, exist_ok=True)
-    out_path, err_path = (Path(tempfile.mkstemp(prefix=f"{kind}.", dir=folder)[1]) for kind in ("out", "err"))
+    # Steps run in threads too.
+    out_path, err_path = (folder / f"{kind}.{os.getpid()}.{threading.get_ident()}" for kind in ("out", "err"))
     returncode, is_late = None, False
     try:
         with open(out_path, "wb") as out, open(err_path, "wb") as err:
