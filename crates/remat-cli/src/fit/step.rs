@@ -103,11 +103,10 @@ impl Step {
         let arguments = self.arguments()?;
         let lowered = self.jit(policy, &arguments, None)?.lower(&arguments)?;
         let (model, state, scale, _) = &arguments;
-        let takes = self.of(policy)?.takes(model)?.into_iter();
-        let trained = leaves(model).into_iter().zip(takes).filter_map(|((_, leaf), takes)| takes.then_some(leaf));
+        let takes = self.of(policy)?.takes(model)?;
         let parts = Parts {
             parameters: self.bytes(model)?,
-            trained: self.bytes(&trained.collect::<Vec<Tensor>>())?,
+            trained: self.bytes(&chosen(model, &takes))?,
             optimizer: self.bytes(state)? + self.bytes(scale)?,
         };
         let count = leaves(&arguments).len();

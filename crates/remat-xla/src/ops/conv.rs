@@ -10,7 +10,7 @@ use crate::value::{Value, comma_separated};
 use crate::writer::Writer;
 
 /// The bits of the parts of integers, and the most products of two parts whose sum f64 holds exactly.
-const PART: u32 = 16;
+const PART: usize = 16;
 const EXACT: usize = 1 << (53 - 2 * PART);
 
 pub(super) fn conv(w: &mut Writer, op: &Conv, [input, kernel]: &[Value; 2], out: &Aval) -> Value {
@@ -32,8 +32,8 @@ fn of_integers(w: &mut Writer, op: &Conv, [input, kernel]: [&Value; 2], out: &Av
     let mut sum = w.empty(&out.with_dtype(DType::I64));
     for (i, input) in inputs.iter().enumerate() {
         for (j, kernel) in kernels.iter().enumerate() {
-            let shift = PART as usize * (i + j);
-            if shift >= 8 * out.dtype.size() {
+            let shift = PART * (i + j);
+            if shift >= out.dtype.bits() {
                 continue;
             }
             let part = direct(w, op, [input, kernel], &out.with_dtype(DType::F64));
@@ -50,9 +50,9 @@ fn of_integers(w: &mut Writer, op: &Conv, [input, kernel]: [&Value; 2], out: &Av
 fn parts(w: &mut Writer, x: &Value, out: DType) -> Vec<Value> {
     let is_narrow = x.dtype().is_integer() && x.dtype().size() <= out.size();
     let x = &if is_narrow { x.clone() } else { convert_element_type(w, x, out) };
-    let count = (8 * x.dtype().size() as u32).div_ceil(PART);
-    let part = |w: &mut Writer, at: u32| {
-        let bits = w.splat_integer(x, i128::from(at * PART));
+    let count = x.dtype().bits().div_ceil(PART);
+    let part = |w: &mut Writer, at: usize| {
+        let bits = w.splat_integer(x, (at * PART) as i128);
         let shifted = match (at, x.dtype().is_signed()) {
             (0, _) => x.clone(),
             (_, true) => w.binary("shift_right_arithmetic", x, &bits),

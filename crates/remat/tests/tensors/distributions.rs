@@ -322,12 +322,7 @@ fn a_second_derivative_is_an_error() {
 #[test]
 fn what_does_not_fit_is_an_error() {
     let key = || random::key(0);
-    let message = |x: Tensor| {
-        let error = x.array().unwrap_err();
-        let file = error.loc().and_then(|l| l.site).map(|s| s.file());
-        assert_eq!(file, Some(file!()), "{error}");
-        format!("{}: {}", error.operation(), error.message())
-    };
+    let message = |x: Tensor| super::random::message(&x, file!());
     let f32 = DType::F32;
     for (operation, x) in [
         ("random::gamma", random::gamma(key(), [2], DType::I32, 1.0)),

@@ -382,15 +382,17 @@ fn moments() {
     assert!((mean(&truncated) - 1.525).abs() < 0.05 && truncated.iter().all(|x| *x > 1.0 && x.is_finite()));
 }
 
+/// The error of a tensor that failed in a file, with its operation.
+pub(super) fn message(x: &Tensor, file: &str) -> String {
+    let error = x.array().unwrap_err();
+    assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.file()), Some(file), "{error}");
+    format!("{}: {}", error.operation(), error.message())
+}
+
 #[test]
 fn mistakes() {
     let key = || random::key(0);
-    let message = |x: Tensor| {
-        let error = x.array().unwrap_err();
-        let file = error.loc().and_then(|l| l.site).map(|s| s.file());
-        assert_eq!(file, Some(file!()), "{error}");
-        format!("{}: {}", error.operation(), error.message())
-    };
+    let message = |x: Tensor| message(&x, file!());
     let kind = |x: Tensor| x.error().unwrap().kind();
     let f32 = DType::F32;
     assert_eq!(
