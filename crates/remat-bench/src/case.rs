@@ -15,6 +15,7 @@ use crate::models::mobilenet::MobileNet;
 use crate::models::resnet::{self, ResNet};
 use crate::models::unet::{self, UNet};
 use crate::models::wave::{self, Wave};
+use crate::models::{ChannelsAre, Form};
 
 /// A case to measure, in its own process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,7 +54,9 @@ pub(crate) enum Work {
         #[serde(flatten)]
         sizes: resnet::Sizes,
     },
-    Wave,
+    Wave {
+        channels: ChannelsAre,
+    },
 }
 
 /// The dtype of weights and activations.
@@ -143,6 +146,11 @@ impl Case {
         if let Work::Step { layers_as, attention, .. } = &self.work {
             labels.extend([("layers as", label(layers_as)), ("attention", label(attention))]);
         }
+        if let Work::Resnet { sizes: resnet::Sizes { channels, .. } }
+        | Work::Unet { sizes: unet::Sizes { channels, .. } } = &self.work
+        {
+            labels.push(("channels", label(channels)));
+        }
         labels.extend([("dtype", label(&self.dtype)), ("device", self.device.clone())]);
         labels.push(("threads", self.threads.to_string()));
         labels
@@ -177,7 +185,7 @@ impl Work {
                 subject.take(model, tokens, |model: &Gpt, tokens: &Tensor| model.loss(tokens, &choices))
             }
             Work::Resnet { sizes } => {
-                let model = ResNet::init(weights, sizes.classes, dtype);
+                let model = ResNet::init(weights, &sizes, dtype);
                 let batch = resnet::Batch::random(data, &sizes, dtype);
                 subject.take(model, batch, |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy)))
             }
@@ -187,12 +195,13 @@ impl Work {
                 subject.take(model, batch, |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy)))
             }
             Work::Mobilenet { sizes } => {
-                let model = MobileNet::init(weights, sizes.classes, dtype);
+                let model = MobileNet::init(weights, &sizes, dtype);
                 let batch = resnet::Batch::random(data, &sizes, dtype);
                 subject.take(model, batch, |model: &MobileNet, batch: &resnet::Batch| model.loss(batch, policy))
             }
-            Work::Wave => {
-                let (model, batch) = (Wave::init(weights, dtype), wave::Batch::random(data, dtype));
+            Work::Wave { channels } => {
+                let form = Form { dtype, channels };
+                let (model, batch) = (Wave::init(weights, form), wave::Batch::random(data, form));
                 subject.take(model, batch, |model: &Wave, batch: &wave::Batch| Ok(model.loss(batch, policy)))
             }
         }

@@ -15,7 +15,7 @@ use crate::case::{Float, Work, label};
 use crate::measure::Runs;
 use crate::models::gpt::{self, Attention, LayersAs};
 use crate::models::mobilenet::MobileNet;
-use crate::models::{resnet, unet};
+use crate::models::{ChannelsAre, resnet, unet};
 
 /// Arguments of `remat-bench algorithms`.
 #[derive(clap::Args)]
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Dtypes of weights and activations
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["f32", "bf16"])]
     dtype: Vec<Float>,
+    /// The axis of the channels of images and sounds
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["first"])]
+    channels: Vec<ChannelsAre>,
     #[arg(long, default_value = "none", help = POLICY_HELP)]
     policy: String,
     /// Steps to time, after one that is not; the profile is that of the step with the median time
@@ -52,12 +55,12 @@ enum Model {
 }
 
 impl Model {
-    fn work(self) -> Work {
+    fn work(self, channels: ChannelsAre) -> Work {
         match self {
-            Model::Resnet => Work::Resnet { sizes: resnet::Sizes::DEFAULT },
-            Model::Unet => Work::Unet { sizes: unet::Sizes::DEFAULT },
-            Model::Mobilenet => Work::Mobilenet { sizes: MobileNet::SIZES },
-            Model::Wave => Work::Wave,
+            Model::Resnet => Work::Resnet { sizes: resnet::Sizes { channels, ..resnet::Sizes::DEFAULT } },
+            Model::Unet => Work::Unet { sizes: unet::Sizes { channels, ..unet::Sizes::DEFAULT } },
+            Model::Mobilenet => Work::Mobilenet { sizes: resnet::Sizes { channels, ..MobileNet::SIZES } },
+            Model::Wave => Work::Wave { channels },
             Model::Step => {
                 Work::Step { sizes: gpt::Sizes::REFERENCE, layers_as: LayersAs::Unroll, attention: Attention::Fused }
             }
@@ -76,11 +79,17 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let policy = policy(&args.policy)?;
     let runs = Runs { device: Device::cpu(), repeat: args.repeat };
     let models = if args.model.is_empty() { Model::value_variants() } else { &args.model };
-    for (i, (model, &dtype)) in models.iter().flat_map(|model| args.dtype.iter().map(move |d| (model, d))).enumerate() {
-        let profile = model.work().profile(policy.clone(), dtype.dtype(), &runs)?;
-        let gap = if i > 0 { "\n" } else { "" };
-        writeln!(out, "{gap}{}, {}, policy {}\n{}", label(model), label(&dtype), args.policy, shares(&profile))?;
-        out.flush()?;
+    let mut gap = "";
+    for model in models {
+        for &channels in &args.channels {
+            for &dtype in &args.dtype {
+                let profile = model.work(channels).profile(policy.clone(), dtype.dtype(), &runs)?;
+                let named = [label(model), format!("channels {}", label(&channels)), label(&dtype)].join(", ");
+                writeln!(out, "{gap}{named}, policy {}\n{}", args.policy, shares(&profile))?;
+                out.flush()?;
+                gap = "\n";
+            }
+        }
     }
     Ok(())
 }
@@ -118,7 +127,7 @@ mod tests {
 
     #[test]
     fn each_product_of_a_small_step_has_its_algorithm() {
-        let sizes = unet::Sizes { image: 8, batch: 1, width: 8, levels: 2 };
+        let sizes = unet::Sizes { image: 8, batch: 1, width: 8, levels: 2, ..unet::Sizes::DEFAULT };
         let runs = Runs { device: Device::cpu(), repeat: 2 };
         let profile = Work::Unet { sizes }.profile(None, DType::F32, &runs).unwrap();
         let convolutions = || profile.steps.iter().filter(|step| step.operation == "conv_general_dilated");

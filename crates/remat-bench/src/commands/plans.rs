@@ -141,8 +141,8 @@ impl Model {
         let work = match self {
             Model::Gpt => gpt(Attention::Fused),
             Model::Plain => gpt(Attention::Plain),
-            Model::Resnet => Work::Resnet { sizes: resnet::Sizes { image: 224, batch: 8, classes: 1000 } },
-            Model::Unet => Work::Unet { sizes: unet::Sizes { image: 128, batch: 4, width: 32, levels: 4 } },
+            Model::Resnet => Work::Resnet { sizes: resnet::Sizes::DEFAULT },
+            Model::Unet => Work::Unet { sizes: unet::Sizes::DEFAULT },
         };
         Ok(work.step(policy(&args.policy)?, DType::F32)?)
     }

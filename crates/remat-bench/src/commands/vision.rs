@@ -25,7 +25,7 @@ pub(crate) struct Args<S: clap::Args> {
 /// # Errors
 /// In one line, what is wrong with the arguments or with a configuration.
 pub(crate) fn resnet(args: &Args<resnet::Sizes>, out: &mut impl Write) -> Result<()> {
-    let resnet::Sizes { image, batch, classes } = args.sizes;
+    let resnet::Sizes { image, batch, classes, .. } = args.sizes;
     let title = format!("loss and gradient of ResNet-50: image {image}, batch {batch}, classes {classes}");
     let works = [Work::Resnet { sizes: args.sizes }];
     args.options.run(&title, &args.options.cases(&works, &policies(&args.policy)?), out)
@@ -37,7 +37,7 @@ pub(crate) fn resnet(args: &Args<resnet::Sizes>, out: &mut impl Write) -> Result
 /// In one line, what is wrong with the arguments or with a configuration.
 pub(crate) fn unet(args: &Args<unet::Sizes>, out: &mut impl Write) -> Result<()> {
     args.sizes.check()?;
-    let unet::Sizes { image, batch, width, levels } = args.sizes;
+    let unet::Sizes { image, batch, width, levels, .. } = args.sizes;
     let title = format!("loss and gradient of a U-Net: image {image}, batch {batch}, width {width}, levels {levels}");
     let works = [Work::Unet { sizes: args.sizes }];
     args.options.run(&title, &args.options.cases(&works, &policies(&args.policy)?), out)

@@ -7,6 +7,7 @@ use remat::nn::{Linear, cross_entropy};
 use remat::{DType, Policy, Tensor, Tree, checkpoint, random};
 
 use super::resnet::{Batch, Sizes, Unit};
+use super::{ChannelsAre, Form};
 
 /// Of each row of blocks: how often the middle is as wide as the input, the output features, the blocks, and the stride of the first.
 const ROWS: [(usize, usize, usize, usize); 7] =
@@ -27,6 +28,8 @@ struct Block {
 /// The model.
 #[derive(Clone, Tree)]
 pub(crate) struct MobileNet {
+    #[tree(static)]
+    channels: ChannelsAre,
     stem: Unit,
     blocks: Vec<Block>,
     last: Unit,
@@ -39,13 +42,13 @@ fn relu6(x: &Tensor) -> Tensor {
 }
 
 impl Block {
-    fn init(key: random::Key, inputs: usize, times: usize, outputs: usize, stride: usize, dtype: DType) -> Block {
+    fn init(key: random::Key, inputs: usize, times: usize, outputs: usize, stride: usize, form: Form) -> Block {
         let [widen, depthwise, narrow] = key.split();
         let middle = times * inputs;
         Block {
-            widen: (times > 1).then(|| Unit::init(widen, inputs, middle, 1, 1, dtype)),
-            depthwise: Unit::init(depthwise, 1, middle, 3, stride, dtype).groups(middle),
-            narrow: Unit::init(narrow, middle, outputs, 1, 1, dtype),
+            widen: (times > 1).then(|| Unit::init(widen, inputs, middle, 1, 1, form)),
+            depthwise: Unit::init(depthwise, 1, middle, 3, stride, form).groups(middle),
+            narrow: Unit::init(narrow, middle, outputs, 1, 1, form),
         }
     }
 
@@ -60,21 +63,23 @@ impl MobileNet {
     /// The sizes at which it is measured.
     pub(crate) const SIZES: Sizes = Sizes { batch: 16, ..Sizes::DEFAULT };
 
-    pub(crate) fn init(key: random::Key, classes: usize, dtype: DType) -> MobileNet {
+    pub(crate) fn init(key: random::Key, sizes: &Sizes, dtype: DType) -> MobileNet {
+        let form = Form { dtype, channels: sizes.channels };
         let [stem, blocks, last, head] = key.split();
         let mut keys = blocks.split_vec(ROWS.iter().map(|&(_, _, count, _)| count).sum()).into_iter();
         let (mut inputs, mut blocks) = (FIRST, Vec::new());
         for (times, outputs, count, stride) in ROWS {
             for (i, key) in keys.by_ref().take(count).enumerate() {
-                blocks.push(Block::init(key, inputs, times, outputs, if i == 0 { stride } else { 1 }, dtype));
+                blocks.push(Block::init(key, inputs, times, outputs, if i == 0 { stride } else { 1 }, form));
                 inputs = outputs;
             }
         }
         MobileNet {
-            stem: Unit::init(stem, 3, FIRST, 3, 2, dtype),
+            channels: sizes.channels,
+            stem: Unit::init(stem, 3, FIRST, 3, 2, form),
             blocks,
-            last: Unit::init(last, inputs, LAST, 1, 1, dtype),
-            head: Linear::init(head, LAST, classes, dtype),
+            last: Unit::init(last, inputs, LAST, 1, 1, form),
+            head: Linear::init(head, LAST, sizes.classes, dtype),
         }
     }
 
@@ -87,7 +92,7 @@ impl MobileNet {
         for block in &self.blocks {
             x = checkpoint(policy.cloned(), |(block, x): &(Block, Tensor)| block.apply(x))(&(block.clone(), x))?;
         }
-        let x = relu6(&self.last.apply(&x)).mean([2, 3]);
+        let x = relu6(&self.last.apply(&x)).mean(self.channels.spatial::<2>());
         Ok(cross_entropy(&self.head.apply(&x), &batch.classes))
     }
 }
@@ -101,7 +106,7 @@ mod tests {
 
     #[test]
     fn it_is_the_known_model() {
-        let init = |key: &Tensor| MobileNet::init(random::Key::from_data(key.clone()), 1000, DType::F32);
+        let init = |key: &Tensor| MobileNet::init(random::Key::from_data(key.clone()), &MobileNet::SIZES, DType::F32);
         let model = eval_shape(init)(random::key(0).data()).unwrap();
         assert_eq!(parameters(&model), 3_504_872);
     }

@@ -8,6 +8,8 @@ use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, checkpoint, random
 use remat_command::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
+use super::{ChannelsAre, Form};
+
 /// Blocks of each stage.
 const STAGES: [usize; 4] = [3, 4, 6, 3];
 
@@ -26,11 +28,15 @@ pub(crate) struct Sizes {
     /// Classes
     #[arg(long, default_value_t = Sizes::DEFAULT.classes, value_parser = up_to(1 << 24))]
     pub(crate) classes: usize,
+    /// The axis of the channels
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub(crate) channels: ChannelsAre,
 }
 
 impl Sizes {
     /// The sizes at which frameworks are compared.
-    pub(crate) const DEFAULT: Sizes = Sizes { image: 224, batch: 8, classes: 1000 };
+    pub(crate) const DEFAULT: Sizes = Sizes { image: 224, batch: 8, classes: 1000, channels: ChannelsAre::First };
 }
 
 /// A convolution and the norm after it.
@@ -52,6 +58,8 @@ struct Block {
 /// The model.
 #[derive(Clone, Tree)]
 pub(crate) struct ResNet {
+    #[tree(static)]
+    channels: ChannelsAre,
     stem: Unit,
     blocks: Vec<Block>,
     head: Linear,
@@ -60,7 +68,7 @@ pub(crate) struct ResNet {
 /// Images and their classes.
 #[derive(Clone, Tree)]
 pub(crate) struct Batch {
-    /// `[batch, 3, image, image]`
+    /// `[batch, 3, image, image]`, or with the channels last
     pub(super) images: Tensor,
     /// `i32[batch]`
     pub(super) classes: Tensor,
@@ -70,7 +78,7 @@ impl Batch {
     pub(crate) fn random(key: random::Key, sizes: &Sizes, dtype: DType) -> Batch {
         let [images, classes] = key.split();
         Batch {
-            images: random::normal(images, [sizes.batch, 3, sizes.image, sizes.image], dtype),
+            images: random::normal(images, sizes.channels.shape(sizes.batch, 3, &[sizes.image; 2]), dtype),
             classes: random::randint(classes, [sizes.batch], DType::I32, 0..sizes.classes as i64),
         }
     }
@@ -83,16 +91,17 @@ impl Unit {
         outputs: usize,
         window: usize,
         stride: usize,
-        dtype: DType,
+        form: Form,
     ) -> Unit {
         let before = (window / 2) as i64;
         let conv = Conv {
             bias: None,
             strides: vec![stride; 2],
             padding: Padding::Explicit(vec![(before, before); 2]),
-            ..Conv::init(key, inputs, outputs, [window; 2], dtype)
+            channels: form.channels.option(),
+            ..Conv::init(key, inputs, outputs, [window; 2], form.dtype)
         };
-        Unit { conv, norm: BatchNorm::init(outputs, dtype) }
+        Unit { conv, norm: BatchNorm::init(outputs, form.dtype).channels(form.channels.option()) }
     }
 
     /// The same over groups of channels. Its inputs are those of one of them.
@@ -106,15 +115,15 @@ impl Unit {
 }
 
 impl Block {
-    fn init(key: random::Key, inputs: usize, features: usize, stride: usize, dtype: DType) -> Block {
+    fn init(key: random::Key, inputs: usize, features: usize, stride: usize, form: Form) -> Block {
         let [narrow, middle, widen, shortcut] = key.split();
         let outputs = EXPANSION * features;
         let changes = stride != 1 || inputs != outputs;
         Block {
-            narrow: Unit::init(narrow, inputs, features, 1, 1, dtype),
-            middle: Unit::init(middle, features, features, 3, stride, dtype),
-            widen: Unit::init(widen, features, outputs, 1, 1, dtype),
-            shortcut: changes.then(|| Unit::init(shortcut, inputs, outputs, 1, stride, dtype)),
+            narrow: Unit::init(narrow, inputs, features, 1, 1, form),
+            middle: Unit::init(middle, features, features, 3, stride, form),
+            widen: Unit::init(widen, features, outputs, 1, 1, form),
+            shortcut: changes.then(|| Unit::init(shortcut, inputs, outputs, 1, stride, form)),
         }
     }
 
@@ -126,7 +135,8 @@ impl Block {
 }
 
 impl ResNet {
-    pub(crate) fn init(key: random::Key, classes: usize, dtype: DType) -> ResNet {
+    pub(crate) fn init(key: random::Key, sizes: &Sizes, dtype: DType) -> ResNet {
+        let form = Form { dtype, channels: sizes.channels };
         let [stem, blocks, head] = key.split();
         let mut keys = blocks.split_vec(STAGES.iter().sum()).into_iter();
         let mut inputs = 64;
@@ -135,26 +145,26 @@ impl ResNet {
             let features = 64 << stage;
             for (i, key) in keys.by_ref().take(count).enumerate() {
                 let stride = if stage > 0 && i == 0 { 2 } else { 1 };
-                blocks.push(Block::init(key, inputs, features, stride, dtype));
+                blocks.push(Block::init(key, inputs, features, stride, form));
                 inputs = EXPANSION * features;
             }
         }
-        let head = Linear::init(head, inputs, classes, dtype);
-        ResNet { stem: Unit::init(stem, 3, 64, 7, 2, dtype), blocks, head }
+        let head = Linear::init(head, inputs, sizes.classes, dtype);
+        ResNet { channels: sizes.channels, stem: Unit::init(stem, 3, 64, 7, 2, form), blocks, head }
     }
 
     /// The mean cross-entropy of a batch, each block under the policy.
     pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
         let pool = PoolConfig {
-            strides: vec![2, 2],
-            padding: Padding::Explicit(vec![(1, 1), (1, 1)]),
-            ..PoolConfig::new([3, 3])
+            strides: self.channels.of_pool(vec![2, 2], 1),
+            padding: Padding::Explicit(self.channels.of_pool(vec![(1, 1), (1, 1)], (0, 0))),
+            ..PoolConfig::new(self.channels.of_pool(vec![3, 3], 1))
         };
         let mut x = self.stem.apply(&batch.images).relu().max_pool(&pool);
         for block in &self.blocks {
             x = checkpoint(policy.cloned(), |(block, x): &(Block, Tensor)| block.apply(x))(&(block.clone(), x));
         }
-        cross_entropy(&self.head.apply(&x.mean([2, 3])), &batch.classes)
+        cross_entropy(&self.head.apply(&x.mean(self.channels.spatial::<2>())), &batch.classes)
     }
 }
 
@@ -168,10 +178,10 @@ mod tests {
 
     #[test]
     fn it_is_the_known_model() {
-        let init = |key: &Tensor| ResNet::init(random::Key::from_data(key.clone()), 1000, DType::F32);
+        let sizes = Sizes { batch: 2, ..Sizes::DEFAULT };
+        let init = |key: &Tensor| ResNet::init(random::Key::from_data(key.clone()), &sizes, DType::F32);
         let model = eval_shape(init)(random::key(0).data()).unwrap();
         assert_eq!(parameters(&model), 25_557_032);
-        let sizes = Sizes { image: 224, batch: 2, classes: 1000 };
         let loss = |key: &Tensor| init(key).loss(&Batch::random(random::key(1), &sizes, DType::F32), None);
         let forward = contractions(&make_jaxpr(loss)(random::key(0).data()).unwrap().jaxpr).flops as f64 / 2.0;
         assert!((forward / 2.0 / 4.089e9 - 1.0).abs() < 0.001, "{forward}");

@@ -9,6 +9,8 @@ use remat::{DType, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
 use remat_command::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
+use super::{ChannelsAre, Form};
+
 /// Groups of each norm.
 const GROUPS: usize = 8;
 
@@ -30,11 +32,16 @@ pub(crate) struct Sizes {
     /// Levels
     #[arg(long, default_value_t = Sizes::DEFAULT.levels, value_parser = up_to(32))]
     pub(crate) levels: usize,
+    /// The axis of the channels
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub(crate) channels: ChannelsAre,
 }
 
 impl Sizes {
     /// The sizes at which frameworks are compared.
-    pub(crate) const DEFAULT: Sizes = Sizes { image: 128, batch: 4, width: 32, levels: 4 };
+    pub(crate) const DEFAULT: Sizes =
+        Sizes { image: 128, batch: 4, width: 32, levels: 4, channels: ChannelsAre::First };
 
     /// Fails unless an image can be halved from level to level.
     ///
@@ -74,6 +81,8 @@ struct Level {
 /// One level up: a convolution of the enlarged images, then the level, with the result of the way down joined.
 #[derive(Clone, Tree)]
 struct Up {
+    #[tree(static)]
+    channels: ChannelsAre,
     conv: Conv,
     level: Level,
 }
@@ -81,12 +90,14 @@ struct Up {
 /// The model.
 #[derive(Clone, Tree)]
 pub(crate) struct UNet {
+    #[tree(static)]
+    channels: ChannelsAre,
     down: Vec<Level>,
     up: Vec<Up>,
     out: Conv,
 }
 
-/// Images with noise, and the noise: `[batch, 3, image, image]`.
+/// Images with noise, and the noise: `[batch, 3, image, image]`, or with the channels last.
 #[derive(Clone, Tree)]
 pub(crate) struct Batch {
     noisy: Tensor,
@@ -96,15 +107,20 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn random(key: random::Key, sizes: &Sizes, dtype: DType) -> Batch {
         let [noisy, noise] = key.split();
-        let normal = |key| random::normal(key, [sizes.batch, CHANNELS, sizes.image, sizes.image], dtype);
+        let normal = |key| random::normal(key, sizes.channels.shape(sizes.batch, CHANNELS, &[sizes.image; 2]), dtype);
         Batch { noisy: normal(noisy), noise: normal(noise) }
     }
 }
 
+/// A convolution of 3x3 pixels without a bias.
+fn window(key: random::Key, inputs: usize, outputs: usize, form: Form) -> Conv {
+    Conv::init(key, inputs, outputs, [3, 3], form.dtype).without_bias().channels(form.channels.option())
+}
+
 impl Unit {
-    fn init(key: random::Key, inputs: usize, outputs: usize, dtype: DType) -> Unit {
-        let conv = Conv { bias: None, ..Conv::init(key, inputs, outputs, [3, 3], dtype) };
-        Unit { conv, norm: GroupNorm::init(outputs, GROUPS, dtype) }
+    fn init(key: random::Key, inputs: usize, outputs: usize, form: Form) -> Unit {
+        let norm = GroupNorm::init(outputs, GROUPS, form.dtype).channels(form.channels.option());
+        Unit { conv: window(key, inputs, outputs, form), norm }
     }
 
     fn apply(&self, x: &Tensor) -> Tensor {
@@ -113,9 +129,9 @@ impl Unit {
 }
 
 impl Level {
-    fn init(key: random::Key, inputs: usize, outputs: usize, dtype: DType) -> Level {
+    fn init(key: random::Key, inputs: usize, outputs: usize, form: Form) -> Level {
         let [first, second] = key.split();
-        Level { first: Unit::init(first, inputs, outputs, dtype), second: Unit::init(second, outputs, outputs, dtype) }
+        Level { first: Unit::init(first, inputs, outputs, form), second: Unit::init(second, outputs, outputs, form) }
     }
 
     fn apply(&self, x: &Tensor) -> Tensor {
@@ -124,33 +140,37 @@ impl Level {
 }
 
 impl Up {
-    fn init(key: random::Key, inputs: usize, outputs: usize, dtype: DType) -> Up {
+    fn init(key: random::Key, inputs: usize, outputs: usize, form: Form) -> Up {
         let [conv, level] = key.split();
         Up {
-            conv: Conv { bias: None, ..Conv::init(conv, inputs, outputs, [3, 3], dtype) },
-            level: Level::init(level, 2 * outputs, outputs, dtype),
+            channels: form.channels,
+            conv: window(conv, inputs, outputs, form),
+            level: Level::init(level, 2 * outputs, outputs, form),
         }
     }
 
     /// From `below` and the result of the way down at this level.
     fn apply(&self, below: &Tensor, beside: &Tensor) -> Tensor {
-        let enlarged = self.conv.apply(&below.repeat(2, 2).repeat(2, 3)).named("conv");
-        self.level.apply(&Tensor::concatenate(&[beside, &enlarged], 1))
+        let [height, width] = self.channels.spatial();
+        let enlarged = self.conv.apply(&below.repeat(2, height).repeat(2, width)).named("conv");
+        self.level.apply(&Tensor::concatenate(&[beside, &enlarged], self.channels.axis(2)))
     }
 }
 
 impl UNet {
     /// Random weights; failed ones if the groups of the norms do not divide the features.
     pub(crate) fn init(key: random::Key, sizes: &Sizes, dtype: DType) -> UNet {
+        let form = Form { dtype, channels: sizes.channels };
         let [down, up, out] = key.split();
         let features = |level: usize| sizes.width << level;
         let inputs = |level: usize| if level == 0 { CHANNELS } else { features(level - 1) };
         let down = down.split_vec(sizes.levels).into_iter().enumerate();
         let up = up.split_vec(sizes.levels - 1).into_iter().enumerate().rev();
         UNet {
-            down: down.map(|(i, key)| Level::init(key, inputs(i), features(i), dtype)).collect(),
-            up: up.map(|(i, key)| Up::init(key, features(i + 1), features(i), dtype)).collect(),
-            out: Conv::init(out, sizes.width, CHANNELS, [1, 1], dtype),
+            channels: sizes.channels,
+            down: down.map(|(i, key)| Level::init(key, inputs(i), features(i), form)).collect(),
+            up: up.map(|(i, key)| Up::init(key, features(i + 1), features(i), form)).collect(),
+            out: Conv::init(out, sizes.width, CHANNELS, [1, 1], dtype).channels(sizes.channels.option()),
         }
     }
 
@@ -161,7 +181,7 @@ impl UNet {
         for (i, level) in self.down.iter().enumerate() {
             if i > 0 {
                 left.push(x.clone());
-                x = x.max_pool(&PoolConfig::new([2, 2]));
+                x = x.max_pool(&PoolConfig::new(self.channels.of_pool(vec![2, 2], 1)));
             }
             x = checkpoint(policy.cloned(), |(level, x): &(Level, Tensor)| level.apply(x))(&(level.clone(), x));
         }
@@ -179,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_model_that_knows_nothing_is_as_far_as_the_noise_is_wide() {
-        let sizes = Sizes { image: 8, batch: 2, width: 8, levels: 3 };
+        let sizes = Sizes { image: 8, batch: 2, width: 8, levels: 3, ..Sizes::DEFAULT };
         let model = UNet::init(random::key(0), &sizes, DType::F32);
         let batch = Batch::random(random::key(1), &sizes, DType::F32);
         let loss = |policy: Option<&Policy>| model.loss(&batch, policy).item::<f32>().unwrap();
@@ -188,8 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn channels_last_are_the_same_model() {
+        let first = Sizes { image: 8, batch: 2, width: 8, levels: 3, ..Sizes::DEFAULT };
+        let last = Sizes { channels: ChannelsAre::Last, ..first };
+        let loss = |sizes: &Sizes, batch: &Batch| {
+            UNet::init(random::key(0), sizes, DType::F32).loss(batch, None).item::<f32>().unwrap()
+        };
+        let batch = Batch::random(random::key(1), &first, DType::F32);
+        let moved = |x: &Tensor| x.transpose([0, 2, 3, 1]);
+        let of_last = Batch { noisy: moved(&batch.noisy), noise: moved(&batch.noise) };
+        let (a, b) = (loss(&first, &batch), loss(&last, &of_last));
+        assert!((a - b).abs() < 1e-5 * a, "{a} {b}");
+    }
+
+    #[test]
     fn features_that_the_groups_do_not_divide_are_an_error() {
-        let sizes = Sizes { image: 8, batch: 1, width: 12, levels: 2 };
+        let sizes = Sizes { image: 8, batch: 1, width: 12, levels: 2, ..Sizes::DEFAULT };
         let model = UNet::init(random::key(0), &sizes, DType::F32);
         let loss = model.loss(&Batch::random(random::key(1), &sizes, DType::F32), None);
         assert_eq!(loss.error().unwrap().message(), "8 groups do not divide 12 features");

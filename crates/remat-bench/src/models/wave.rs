@@ -6,6 +6,8 @@
 use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
 use remat::{DType, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
 
+use super::{ChannelsAre, Form};
+
 /// The features and the number of convolutions of each stage, which follows a pooling by 4.
 const STAGES: [(usize, usize); 4] = [(64, 2), (128, 2), (256, 3), (512, 2)];
 
@@ -24,6 +26,8 @@ struct Unit {
 /// The model.
 #[derive(Clone, Tree)]
 pub(crate) struct Wave {
+    #[tree(static)]
+    channels: ChannelsAre,
     stem: Unit,
     stages: Vec<Vec<Unit>>,
     head: Linear,
@@ -32,26 +36,27 @@ pub(crate) struct Wave {
 /// Sounds and their classes.
 #[derive(Clone, Tree)]
 pub(crate) struct Batch {
-    /// `[clips, 1, length]`
+    /// `[clips, 1, length]`, or with the channels last
     sounds: Tensor,
     /// `i32[clips]`
     classes: Tensor,
 }
 
 impl Batch {
-    pub(crate) fn random(key: random::Key, dtype: DType) -> Batch {
+    pub(crate) fn random(key: random::Key, form: Form) -> Batch {
         let [sounds, classes] = key.split();
         Batch {
-            sounds: random::normal(sounds, [CLIPS, 1, LENGTH], dtype),
+            sounds: random::normal(sounds, form.channels.shape(CLIPS, 1, &[LENGTH]), form.dtype),
             classes: random::randint(classes, [CLIPS], DType::I32, 0..CLASSES as i64),
         }
     }
 }
 
 impl Unit {
-    fn init(key: random::Key, inputs: usize, outputs: usize, window: usize, stride: usize, dtype: DType) -> Unit {
-        let conv = Conv { bias: None, strides: vec![stride], ..Conv::init(key, inputs, outputs, [window], dtype) };
-        Unit { conv, norm: BatchNorm::init(outputs, dtype) }
+    fn init(key: random::Key, inputs: usize, outputs: usize, window: usize, stride: usize, form: Form) -> Unit {
+        let channels = form.channels.option();
+        let conv = Conv::init(key, inputs, outputs, [window], form.dtype).without_bias().strides([stride]);
+        Unit { conv: conv.channels(channels), norm: BatchNorm::init(outputs, form.dtype).channels(channels) }
     }
 
     fn apply(&self, x: &Tensor) -> Tensor {
@@ -60,18 +65,19 @@ impl Unit {
 }
 
 impl Wave {
-    pub(crate) fn init(key: random::Key, dtype: DType) -> Wave {
+    pub(crate) fn init(key: random::Key, form: Form) -> Wave {
         let [stem, stages, head] = key.split();
         let mut inputs = STAGES[0].0;
         let stage = |(key, (outputs, count)): (random::Key, (usize, usize))| {
-            let unit = |key| Unit::init(key, std::mem::replace(&mut inputs, outputs), outputs, 3, 1, dtype);
+            let unit = |key| Unit::init(key, std::mem::replace(&mut inputs, outputs), outputs, 3, 1, form);
             key.split_vec(count).into_iter().map(unit).collect()
         };
         let stages = stages.split_vec(STAGES.len()).into_iter().zip(STAGES).map(stage).collect();
         Wave {
-            stem: Unit::init(stem, 1, STAGES[0].0, 80, 4, dtype),
+            channels: form.channels,
+            stem: Unit::init(stem, 1, STAGES[0].0, 80, 4, form),
             stages,
-            head: Linear::init(head, inputs, CLASSES, dtype),
+            head: Linear::init(head, inputs, CLASSES, form.dtype),
         }
     }
 
@@ -80,11 +86,12 @@ impl Wave {
         let mut x = self.stem.apply(&batch.sounds);
         for stage in &self.stages {
             let run = |(stage, x): &(Vec<Unit>, Tensor)| {
-                stage.iter().fold(x.max_pool(&PoolConfig::new([4])), |x, unit| unit.apply(&x))
+                let pool = PoolConfig::new(self.channels.of_pool(vec![4], 1));
+                stage.iter().fold(x.max_pool(&pool), |x, unit| unit.apply(&x))
             };
             x = checkpoint(policy.cloned(), run)(&(stage.clone(), x));
         }
-        cross_entropy(&self.head.apply(&x.mean([2])), &batch.classes)
+        cross_entropy(&self.head.apply(&x.mean(self.channels.spatial::<1>())), &batch.classes)
     }
 }
 
@@ -97,7 +104,8 @@ mod tests {
 
     #[test]
     fn it_is_the_known_model() {
-        let init = |key: &Tensor| Wave::init(random::Key::from_data(key.clone()), DType::F32);
+        let form = Form { dtype: DType::F32, channels: ChannelsAre::First };
+        let init = |key: &Tensor| Wave::init(random::Key::from_data(key.clone()), form);
         let model = eval_shape(init)(random::key(0).data()).unwrap();
         assert!((1_780_000..1_800_000).contains(&parameters(&model)), "{}", parameters(&model));
     }

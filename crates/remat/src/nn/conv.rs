@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use super::channels::Channels;
 use super::linear::normal;
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
@@ -39,6 +40,9 @@ pub struct Conv {
     pub dilation: Vec<usize>,
     /// The number of groups of channels, each of which is convolved by itself; 1 by default.
     pub groups: usize,
+    /// The axis of the channels in input and output.
+    #[tree(static)]
+    pub channels: Channels,
 }
 
 setters! { Conv:
@@ -46,6 +50,7 @@ setters! { Conv:
     padding(Padding) => padding;
     dilation(impl Into<Vec<usize>>) => dilation;
     groups(usize) => groups;
+    channels(Channels) => channels;
 }
 
 impl Conv {
@@ -63,6 +68,7 @@ impl Conv {
             padding: Padding::Same,
             dilation: Vec::new(),
             groups: 1,
+            channels: Channels::First,
         })
     }
 
@@ -72,7 +78,8 @@ impl Conv {
         Conv { bias: None, ..self }
     }
 
-    /// The convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`.
+    /// The convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`. With
+    /// [`Channels::Last`] `dtype[batch, spatial.., input channels]` and `dtype[batch, spatial.., output channels]`.
     ///
     /// # Errors
     /// If the ranks, the numbers of channels or the dtypes do not fit, or a field does not have one number for each spatial
@@ -80,7 +87,7 @@ impl Conv {
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
-            expect_channels(x, &self.kernel, self.groups)?;
+            self.expect_channels(x)?;
             let config = ConvConfig {
                 strides: self.strides.clone(),
                 padding: self.padding.clone(),
@@ -88,35 +95,26 @@ impl Conv {
                 feature_groups: self.groups,
                 ..ConvConfig::default()
             };
-            let y = x.conv(&self.kernel, &config);
-            Ok(match &self.bias {
-                Some(bias) => &y + per_feature(bias, y.rank()?),
-                None => y,
-            })
+            self.channels.convolve(x, &self.kernel, &config, self.bias.as_ref())
         })
     }
-}
 
-/// Fails unless axis 1 of `x` has the channels that a kernel `[outputs, inputs / groups, ..]` takes.
-fn expect_channels(x: &Tensor, kernel: &Tensor, groups: usize) -> Result<()> {
-    let (x, kernel) = (x.aval()?, kernel.aval()?);
-    // Another rank, and kernels that are none, are errors of the convolution.
-    let (true, Some(&inputs)) = (x.rank() == kernel.rank(), kernel.shape.get(1)) else { return Ok(()) };
-    if inputs.checked_mul(groups) == Some(x.shape[1]) {
-        return Ok(());
+    /// Fails unless `x` has the channels that the kernel takes.
+    fn expect_channels(&self, x: &Tensor) -> Result<()> {
+        let (x, kernel) = (x.aval()?, self.kernel.aval()?);
+        // Another rank, and kernels that are none, are errors of the convolution.
+        let (true, Some(&inputs)) = (x.rank() == kernel.rank(), kernel.shape.get(1)) else { return Ok(()) };
+        if inputs.checked_mul(self.groups) == Some(x.shape[self.channels.axis(x.rank())]) {
+            return Ok(());
+        }
+        let grouped = if self.groups == 1 { String::new() } else { format!(" in {} groups", self.groups) };
+        let message = format!(
+            "the channels are {} of a batch, and the kernel {kernel}{grouped} takes {} of them, not {x}",
+            self.channels.words(),
+            inputs.saturating_mul(self.groups)
+        );
+        Err(Error::new(ErrorKind::Shape, "nn::Conv::apply", message))
     }
-    let grouped = if groups == 1 { String::new() } else { format!(" in {groups} groups") };
-    let message = format!(
-        "the channels are axis 1 of a batch, and the kernel {kernel}{grouped} takes {} of them, not {x}",
-        inputs.saturating_mul(groups)
-    );
-    Err(Error::new(ErrorKind::Shape, "nn::Conv::apply", message))
-}
-
-/// Weights `[channels]` reshaped to this rank, so that they broadcast along axis 1, the channels.
-pub(super) fn per_feature(weights: &Tensor, rank: usize) -> Tensor {
-    let shape: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
-    weights.reshape(shape)
 }
 
 /// The weights of a convolution, `[channels.., window..]`, whose windows cover `inputs` channels: as in

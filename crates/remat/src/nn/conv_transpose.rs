@@ -2,7 +2,8 @@
 
 use remat_ir::{Error, ErrorKind, Result, counted};
 
-use super::conv::{kernel, per_feature};
+use super::channels::Channels;
+use super::conv::kernel;
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
 use crate::tensor::spatial_numbers;
@@ -36,6 +37,9 @@ pub struct ConvTranspose {
     pub dilation: Vec<usize>,
     /// The number of groups of channels, each of which is convolved by itself; 1 by default.
     pub groups: usize,
+    /// The axis of the channels in input and output.
+    #[tree(static)]
+    pub channels: Channels,
 }
 
 const NAME: &str = "nn::ConvTranspose::apply";
@@ -45,6 +49,7 @@ setters! { ConvTranspose:
     padding(Padding) => padding;
     dilation(impl Into<Vec<usize>>) => dilation;
     groups(usize) => groups;
+    channels(Channels) => channels;
 }
 
 impl ConvTranspose {
@@ -61,6 +66,7 @@ impl ConvTranspose {
             padding: Padding::Same,
             dilation: Vec::new(),
             groups: 1,
+            channels: Channels::First,
         })
     }
 
@@ -70,19 +76,14 @@ impl ConvTranspose {
         ConvTranspose { bias: None, ..self }
     }
 
-    /// The transposed convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`.
+    /// The transposed convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`. With
+    /// [`Channels::Last`] `dtype[batch, spatial.., input channels]` and `dtype[batch, spatial.., output channels]`.
     ///
     /// # Errors
     /// If the ranks, the numbers of channels or the dtypes do not fit, or a field does not have one number for each spatial dimension.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        deferred(|| {
-            let y = self.convolved(x)?;
-            Ok(match &self.bias {
-                Some(bias) => &y + per_feature(bias, y.rank()?),
-                None => y,
-            })
-        })
+        deferred(|| self.convolved(x))
     }
 
     fn convolved(&self, x: &Tensor) -> Result<Tensor> {
@@ -95,9 +96,10 @@ impl ConvTranspose {
             let message = format!("{aval} and the kernel {kernel} must have the same rank");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         }
-        if aval.shape[1] != *inputs {
+        if aval.shape[self.channels.axis(aval.rank())] != *inputs {
             let message = format!(
-                "the channels are axis 1 of a batch, and the kernel {kernel} takes {inputs} of them, not {aval}"
+                "the channels are {} of a batch, and the kernel {kernel} takes {inputs} of them, not {aval}",
+                self.channels.words()
             );
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         }
@@ -144,7 +146,8 @@ impl ConvTranspose {
         let grouped = [&[self.groups, inputs / self.groups, *outputs], window].concat();
         let whole = [&[self.groups * outputs, inputs / self.groups], window].concat();
         let spatial: Vec<usize> = (2..kernel.rank()).collect();
-        Ok(x.conv(&self.kernel.reshape(grouped).swap_axes(1, 2).reshape(whole).flip(spatial), &config))
+        let kernel = self.kernel.reshape(grouped).swap_axes(1, 2).reshape(whole).flip(spatial);
+        self.channels.convolve(x, &kernel, &config, self.bias.as_ref())
     }
 }
 

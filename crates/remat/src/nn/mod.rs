@@ -32,6 +32,7 @@
 mod attention;
 mod block;
 mod cache;
+mod channels;
 mod conv;
 mod conv_transpose;
 mod cross;
@@ -60,6 +61,7 @@ mod stack;
 pub use attention::{Attention, AttentionConfig, dot_product_attention};
 pub use block::{Block, Mlp};
 pub use cache::KvCache;
+pub use channels::Channels;
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;
 pub use cross::CrossAttention;

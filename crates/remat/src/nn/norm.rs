@@ -1,8 +1,8 @@
 //! Normalisation with weights.
 
-use remat_ir::{Aval, Error, ErrorKind, Result};
+use remat_ir::{Error, ErrorKind, Result};
 
-use super::conv::per_feature;
+use super::channels::Channels;
 use super::linear::expect_features;
 use crate::layer::{deferred, pinned};
 use crate::trace::setters;
@@ -104,7 +104,8 @@ impl RmsNorm {
     }
 }
 
-/// Batch norm: normalises each channel to mean 0 and variance 1 over a batch, then applies weights. The channels are axis 1.
+/// Batch norm: normalises each channel to mean 0 and variance 1 over a batch, then applies weights. The channels are axis 1, or the
+/// last axis with [`Channels::Last`].
 ///
 /// [`BatchNorm::apply`] uses the statistics of its own batch, as in training, and keeps none of them. A model that is used on single
 /// examples stores averages of [`BatchNorm::statistics`] beside its weights and passes them to [`BatchNorm::apply_given`]. Source: Ioffe
@@ -127,10 +128,14 @@ pub struct BatchNorm {
     pub bias: Tensor,
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
+    /// The axis of the channels.
+    #[tree(static)]
+    pub channels: Channels,
 }
 
 setters! { BatchNorm:
     eps(f64) => eps;
+    channels(Channels) => channels;
 }
 
 impl BatchNorm {
@@ -141,6 +146,7 @@ impl BatchNorm {
             scale: Tensor::ones([features], dtype),
             bias: Tensor::zeros([features], dtype),
             eps: EPS,
+            channels: Channels::First,
         })
     }
 
@@ -151,9 +157,9 @@ impl BatchNorm {
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
-            let aval = features("nn::BatchNorm::apply", x, &self.scale)?;
-            let [scale, bias] = [&self.scale, &self.bias].map(|weights| per_feature(weights, aval.rank()));
-            Ok(x.layer_norm(all_but_features(aval), self.eps, Some(&scale), Some(&bias)))
+            let rank = self.channels.of_weights("nn::BatchNorm::apply", x, &self.scale)?.rank();
+            let [scale, bias] = [&self.scale, &self.bias].map(|weights| self.channels.broadcast(weights, rank));
+            Ok(x.layer_norm(self.reduced(rank), self.eps, Some(&scale), Some(&bias)))
         })
     }
 
@@ -164,9 +170,9 @@ impl BatchNorm {
     #[track_caller]
     pub fn apply_given(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
         deferred(|| {
-            let aval = features("nn::BatchNorm::apply_given", x, &self.scale)?;
+            let rank = self.channels.of_weights("nn::BatchNorm::apply_given", x, &self.scale)?.rank();
             let weights = [mean, variance, &self.scale, &self.bias];
-            let [mean, variance, scale, bias] = weights.map(|weights| per_feature(weights, aval.rank()));
+            let [mean, variance, scale, bias] = weights.map(|weights| self.channels.broadcast(weights, rank));
             let normal = x.in_wide("nn::BatchNorm::apply_given", |x| {
                 let wide = x.dtype()?;
                 Ok((x - mean.to_dtype(wide)) * (variance.to_dtype(wide) + self.eps).rsqrt())
@@ -181,13 +187,20 @@ impl BatchNorm {
     /// As [`BatchNorm::apply`].
     #[track_caller]
     pub fn statistics(&self, x: &Tensor) -> (Tensor, Tensor) {
-        let axes =
-            || -> Result<Vec<usize>> { Ok(all_but_features(features("nn::BatchNorm::statistics", x, &self.scale)?)) };
+        let axes = || -> Result<Vec<usize>> {
+            Ok(self.reduced(self.channels.of_weights("nn::BatchNorm::statistics", x, &self.scale)?.rank()))
+        };
         (deferred(|| Ok(x.mean(axes()?))), deferred(|| Ok(x.variance(axes()?))))
+    }
+
+    /// The axes of a batch of this rank over which a channel is normalised.
+    pub(super) fn reduced(&self, rank: usize) -> Vec<usize> {
+        std::iter::once(0).chain(self.channels.spatial(rank)).collect()
     }
 }
 
-/// Group norm: normalises each group of channels of each example to mean 0 and variance 1, then applies weights. The channels are axis 1.
+/// Group norm: normalises each group of channels of each example to mean 0 and variance 1, then applies weights. The channels are axis 1,
+/// or the last axis with [`Channels::Last`].
 ///
 /// Unlike [`BatchNorm`], the result for an example does not depend on the rest of its batch. Source: Wu and He, "Group normalization",
 /// 2018.
@@ -209,10 +222,14 @@ pub struct GroupNorm {
     pub groups: usize,
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
+    /// The axis of the channels.
+    #[tree(static)]
+    pub channels: Channels,
 }
 
 setters! { GroupNorm:
     eps(f64) => eps;
+    channels(Channels) => channels;
 }
 
 impl GroupNorm {
@@ -229,6 +246,7 @@ impl GroupNorm {
                 bias: fitting(Tensor::zeros([features], dtype)),
                 groups,
                 eps: EPS,
+                channels: Channels::First,
             }
         })
     }
@@ -241,37 +259,20 @@ impl GroupNorm {
     pub fn apply(&self, x: &Tensor) -> Tensor {
         const NAME: &str = "nn::GroupNorm::apply";
         deferred(|| {
-            let aval = features(NAME, x, &self.scale)?;
-            let size = group_size(NAME, aval.shape[1], self.groups)?;
+            let aval = self.channels.of_weights(NAME, x, &self.scale)?;
+            let channels = self.channels.axis(aval.rank());
+            let size = group_size(NAME, aval.shape[channels], self.groups)?;
             // The channels become two axes: the groups, and the channels within a group.
-            let (batch, spatial) = (aval.shape[0], &aval.shape[2..]);
-            let grouped: Vec<usize> = [batch, self.groups, size].iter().chain(spatial).copied().collect();
-            let of_features: Vec<usize> = [self.groups, size].into_iter().chain(spatial.iter().map(|_| 1)).collect();
+            let mut grouped = aval.shape.to_vec();
+            grouped.splice(channels..=channels, [self.groups, size]);
+            let mut axes: Vec<usize> = (1..grouped.len()).collect();
+            axes.retain(|&axis| axis != channels);
+            let mut of_features = vec![1; grouped.len() - channels];
+            of_features[..2].copy_from_slice(&[self.groups, size]);
             let [scale, bias] = [&self.scale, &self.bias].map(|weights| weights.reshape(&of_features));
-            let axes: Vec<usize> = (2..grouped.len()).collect();
             Ok(x.reshape(grouped).layer_norm(axes, self.eps, Some(&scale), Some(&bias)).reshape(&aval.shape[..]))
         })
     }
-}
-
-/// The aval of a tensor whose axis 1 has the same channels as these weights.
-///
-/// # Errors
-/// If it has no such axis, or another number of channels.
-fn features<'a>(operation: &str, x: &'a Tensor, weights: &Tensor) -> Result<&'a Aval> {
-    let (aval, weights) = (x.aval()?, weights.aval()?);
-    match &aval.shape[..] {
-        [_, features, ..] if weights.shape[..] == [*features] => Ok(aval),
-        _ => {
-            let message = format!("takes a batch whose axis 1 has the channels of the weights {weights}, not {aval}");
-            Err(Error::new(ErrorKind::Shape, operation, message))
-        }
-    }
-}
-
-/// All axes but that of the channels.
-fn all_but_features(aval: &Aval) -> Vec<usize> {
-    (0..aval.rank()).filter(|&axis| axis != 1).collect()
 }
 
 /// The number of channels in a group.

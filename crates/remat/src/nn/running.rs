@@ -64,7 +64,7 @@ impl BatchNorm {
         pinned(|| {
             let y = self.apply(x);
             let aval = y.aval()?;
-            let features = aval.shape[1];
+            let features = aval.shape[self.channels.axis(aval.rank())];
             for (what, held) in [("mean", &statistics.mean), ("variance", &statistics.variance)] {
                 let held = held.aval()?;
                 if held.shape[..] != [features] {
@@ -75,7 +75,7 @@ impl BatchNorm {
             }
             let work = aval.dtype.wide();
             let x = x.to_dtype(work).stop_gradient();
-            let axes: Vec<usize> = (0..aval.rank()).filter(|&axis| axis != 1).collect();
+            let axes = self.reduced(aval.rank());
             let count = axes.iter().map(|&axis| aval.shape[axis]).product::<usize>();
             let towards = |old: &Tensor, new: Tensor| -> Result<Tensor> {
                 Ok(old + (new.to_dtype(old.dtype()?) - old) * statistics.momentum)

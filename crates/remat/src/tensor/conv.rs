@@ -83,24 +83,43 @@ impl Tensor {
     #[doc(alias = "conv_general_dilated")]
     #[track_caller]
     pub fn conv(&self, kernel: &Tensor, config: &ConvConfig) -> Tensor {
-        deferred(|| {
-            let (x, k) = (self.aval()?, kernel.aval()?);
-            same_dtype("conv", x, k)?;
-            Ok(bind1(operation(x, k, config)?, &[self, kernel]))
+        deferred(|| match config.layout {
+            None => convolution(self, kernel, config, |rank| {
+                Ok(std::array::from_fn(|_| ConvDims { first: 0, second: 1, spatial: (2..rank).collect() }))
+            }),
+            Some(layout) => convolution(self, kernel, config, |rank| dimension_numbers(rank, layout)),
         })
     }
 }
 
-fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
+/// [`Tensor::conv`] with dimensions of input, kernel and output that depend on their rank, which is at least 2, and not with those of the
+/// configuration.
+///
+/// # Errors
+/// As [`Tensor::conv`].
+pub(crate) fn convolution(
+    x: &Tensor,
+    kernel: &Tensor,
+    config: &ConvConfig,
+    dims: impl FnOnce(usize) -> Result<[ConvDims; 3]>,
+) -> Result<Tensor> {
+    let (of_x, of_kernel) = (x.aval()?, kernel.aval()?);
+    same_dtype("conv", of_x, of_kernel)?;
+    Ok(bind1(operation(of_x, of_kernel, config, dims)?, &[x, kernel]))
+}
+
+fn operation(
+    x: &Aval,
+    kernel: &Aval,
+    config: &ConvConfig,
+    dims: impl FnOnce(usize) -> Result<[ConvDims; 3]>,
+) -> Result<Conv> {
     if x.rank() < 2 || x.rank() != kernel.rank() {
         let message = format!("{x} and the kernel {kernel} must have the same rank, at least 2");
         return Err(Error::new(ErrorKind::Shape, "conv", message));
     }
     let spatial = x.rank() - 2;
-    let [lhs_dims, rhs_dims, out_dims] = match config.layout {
-        None => std::array::from_fn(|_| ConvDims { first: 0, second: 1, spatial: (2..spatial + 2).collect() }),
-        Some(layout) => dimension_numbers(x.rank(), layout)?,
-    };
+    let [lhs_dims, rhs_dims, out_dims] = dims(x.rank())?;
     let strides = spatial_numbers("conv", "strides", &config.strides, spatial)?;
     let lhs_dilation = spatial_numbers("conv", "input_dilation", &config.input_dilation, spatial)?;
     let rhs_dilation = spatial_numbers("conv", "kernel_dilation", &config.kernel_dilation, spatial)?;

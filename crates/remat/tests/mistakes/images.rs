@@ -167,7 +167,7 @@ fn groups_of_channels() {
     mistake!(layer.apply(&zeros(&[1, 4, 8])), "nn::GroupNorm::apply: 3 groups do not divide 4 features", 0, 20);
     mistake!(
         layer.apply(&zeros(&[4])),
-        "nn::GroupNorm::apply: takes a batch whose axis 1 has the channels of the weights f32[4], not f32[4]",
+        "nn::GroupNorm::apply: takes a batch with the channels of the weights f32[4] as axis 1, not f32[4]",
         1,
         15
     );

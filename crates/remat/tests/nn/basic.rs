@@ -83,7 +83,12 @@ fn a_convolution_takes_strides_padding_dilation_and_groups() {
 fn batch_norm_takes_the_statistics_of_the_batch_or_given_ones() {
     for dtype in FLOATS {
         for shape in [vec![4, 3], vec![4, 3, 5], vec![2, 3, 4, 2]] {
-            let norm = BatchNorm { scale: numbers(1, &[3], dtype), bias: numbers(2, &[3], dtype), eps: 0.5 };
+            let norm = BatchNorm {
+                scale: numbers(1, &[3], dtype),
+                bias: numbers(2, &[3], dtype),
+                ..BatchNorm::init(3, dtype)
+            }
+            .eps(0.5);
             let x = numbers(3, &shape, dtype);
             let (scale, bias, numbers) = (values(&norm.scale), values(&norm.bias), values(&x));
             let positions: usize = shape[2..].iter().product();
@@ -164,12 +169,12 @@ fn what_does_not_fit_is_an_error() {
     let x = Tensor::zeros([2, 4, 5], DType::F32);
     assert_eq!(
         message(batch.apply(&x)),
-        "takes a batch whose axis 1 has the channels of the weights f32[3], not f32[2,4,5]"
+        "takes a batch with the channels of the weights f32[3] as axis 1, not f32[2,4,5]"
     );
     assert_eq!(message(batch.statistics(&x).1), message(batch.apply(&x)));
     assert_eq!(
         message(batch.apply_given(&Tensor::zeros([3], DType::F32), &batch.scale, &batch.bias)),
-        "takes a batch whose axis 1 has the channels of the weights f32[3], not f32[3]"
+        "takes a batch with the channels of the weights f32[3] as axis 1, not f32[3]"
     );
     let three = GroupNorm::init(4, 3, DType::F32);
     assert_eq!(message(three.bias.clone()), "3 groups do not divide 4 features");

@@ -1,6 +1,7 @@
 //! The layers and models of `nn`.
 
 mod basic;
+mod channels;
 mod constructors;
 mod cross;
 mod decoders;
