@@ -139,7 +139,7 @@ fn leave_out(path: &Path, end: &str) {
     let (mut kept, mut left) = (Map::new(), Vec::new());
     for (name, mut entry) in header.into_iter().filter(|(name, _)| !name.ends_with(end)) {
         if name != "__metadata__" {
-            let [start, stop] = [0, 1].map(|i| entry["data_offsets"][i].as_u64().unwrap() as usize);
+            let [start, stop] = [0usize, 1].map(|i| entry["data_offsets"][i].as_u64().unwrap() as usize);
             entry["data_offsets"] = json!([left.len(), left.len() + stop - start]);
             left.extend_from_slice(&data[start..stop]);
         }
