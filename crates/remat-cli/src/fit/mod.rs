@@ -261,8 +261,8 @@ pub(crate) use measured::{ONE as ONE_POLICY, one as one_policy};
 /// Runs the step on a device of this machine under each policy, and prints what it took.
 ///
 /// # Errors
-/// If there is no such device, or the output or the file cannot be written. If a policy fails at each batch, that is a row of the table; if all do, the exit
-/// code is 1.
+/// If there is no such device, or the output or the file cannot be written. If a policy fails at each batch, that is a row of the table; if
+/// all do, the exit code is 1.
 fn run_on(device: &str, args: &Args, step: &Step, policies: &[Option<Policy>], out: &mut impl Write) -> Result<()> {
     let case = measured::Case {
         settings: step.config.to_settings()?,
