@@ -20,10 +20,11 @@
 //! ```
 //!
 //! It supports the models that `transformers` calls `gpt2` and `llama`, and by [`load_as`] others with the same weights. A table maps the
-//! names of weights in files to paths in the model. Weights of linear maps, which PyTorch stores as `[outputs, inputs]`, are transposed. GPT-2's `Conv1D` already has the layout of
-//! [`Linear`](remat::nn::Linear), with queries, keys and values in one matrix as in [`Attention`](remat::nn::Attention). Both libraries
-//! rotate feature `i` of a head together with feature `i + size / 2`. A field of the configuration that would change the result, and is not
-//! supported, is an error. Tokenizers are not read here: `remat_data::Tokenizer` does that.
+//! names of weights in files to paths in the model. Weights of linear maps, which PyTorch stores as `[outputs, inputs]`, are transposed.
+//! GPT-2's `Conv1D` already has the layout of [`Linear`](remat::nn::Linear), with queries, keys and values in one matrix as in
+//! [`Attention`](remat::nn::Attention). Both libraries rotate feature `i` of a head together with feature `i + size / 2`. A field of the
+//! configuration that would change the result, and is not supported, is an error. Tokenizers are not read here: `remat_data::Tokenizer`
+//! does that.
 
 mod config;
 mod export;
