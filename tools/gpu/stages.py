@@ -13,6 +13,9 @@ from steps import CardMemory
 JAX_POLICIES = {"names(qkv, attn)": "names", "offload_names(qkv, attn)": "offload"}
 MIB = 1 << 20
 
+# What the names of steps begin with that compile what others time.
+COMPILE = "compile"
+
 
 def lines_of_json(out, _err=""):
     """The lines of an output that are objects."""
@@ -139,7 +142,8 @@ def conforms(stage, setting):
     def passed(out, err):
         ran = re.search(r"test result: \w+\. (\d+) passed; (\d+) failed", out)
         return dict(cases=sum(map(int, re.findall(r"(\d+) cases$", out, re.M))), passed=int(ran[1]), failed=int(ran[2]),
-                    left_out=re.findall(r"^left out: (.*)", out, re.M), not_tested=re.findall(r"^NOT TESTED on XLA: (.*)", err, re.M))
+                    # The name of a test stands before the first line that it prints.
+                    left_out=re.findall(r"(?:^|\.\.\. )left out: (.*)", out, re.M), not_tested=re.findall(r"^NOT TESTED on XLA: (.*)", err, re.M))
 
     def property_of(suite, test):
         values = stage.step(test, [setting.program(suite), "--exact", test, "--nocapture", "--test-threads", "1"],
@@ -164,8 +168,7 @@ def conforms(stage, setting):
 def measured(stage, setting):
     """c: time and memory of steps under each policy, beside what was planned and beside peers; losses beside the native engine's."""
     run, sizes = Programs(stage, setting), setting.sizes
-    if setting.warm:
-        compiled_before(run, setting.warm)
+    compiled_before(run, setting.warm)
     for model, shape in sizes["models"].items():
         compared = sizes["compared"]
         # Peers and remat in turn, so that a slow minute hits all.
@@ -203,18 +206,20 @@ def measured(stage, setting):
 
 
 def compiled_before(run, jobs):
-    """Compiles the steps that are timed, several at a time, each with a share of the card: they are loaded from disk when they are timed. One
-    that does not run in its share is compiled all the same."""
-    sizes, calls = run.setting.sizes, []
-    more = dict(steps=1, may_fail=True, environment={"REMAT_CUDA_MEMORY_FRACTION": f"{run.setting.share / jobs:.3f}"})
-    for model, shape in sizes["models"].items():
-        for policy in sizes["policies"]:
-            of = (f"{model} {policy}", model, policy, [shape["batch"]], shape["context"])
-            calls.append(partial(run.fit_run, f"compile remat {of[0]}", *of[1:], **more))
-            if policy in sizes["peer_policies"]:
-                calls.append(partial(run.jax_run, f"compile jax {of[0]}", *of[1:], **more))
-    run.stage.at_once(jobs, calls)
-    run.stage.note(f"steps were compiled {jobs} at a time: XLA times candidates while it compiles, which the others disturb")
+    """Compiles the steps that are timed, this many at a time if that is asked for, each with a share of the card: they are loaded from disk when
+    they are timed. One that does not run in its share is compiled all the same. An earlier run may have done so."""
+    if jobs:
+        sizes, calls = run.setting.sizes, []
+        more = dict(steps=1, may_fail=True, environment={"REMAT_CUDA_MEMORY_FRACTION": f"{run.setting.share / jobs:.3f}"})
+        for model, shape in sizes["models"].items():
+            for policy in sizes["policies"]:
+                of = (f"{model} {policy}", model, policy, [shape["batch"]], shape["context"])
+                calls.append(partial(run.fit_run, f"{COMPILE} remat {of[0]}", *of[1:], **more))
+                if policy in sizes["peer_policies"]:
+                    calls.append(partial(run.jax_run, f"{COMPILE} jax {of[0]}", *of[1:], **more))
+        run.stage.at_once(jobs, calls)
+    if any(name.startswith(COMPILE) for name in run.stage.steps):
+        run.stage.note("steps were compiled several at a time: XLA times candidates while it compiles, which the others disturb")
 
 
 def planned(run, model, shape, policies, largest=False):

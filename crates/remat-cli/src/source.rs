@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use remat::nn::{self, Lora};
+use remat::nn::Lora;
 use remat_data::Tokenizer;
-use remat_io::huggingface;
 
 use crate::model::{Architecture, Model};
 use crate::run::Saved;
@@ -17,7 +16,8 @@ pub(crate) struct Source {
     pub(crate) tokenizer: Tokenizer,
     /// The folder of the checkpoint, or of the model.
     pub(crate) path: PathBuf,
-    /// The longest sequence for the model: the length used in training, or all positions of a Hugging Face model.
+    /// The longest sequence for the model: the length used in training, or all positions of a Hugging Face model, up to those that its
+    /// attention reads back.
     pub(crate) context: usize,
     /// The length of sequences in evaluation.
     pub(crate) window: usize,
@@ -61,12 +61,7 @@ impl Source {
     fn of_folder(path: &Path, file: &Path) -> Result<Source> {
         let architecture = Architecture::read(file, None)?;
         let tokenizer = tokenizer(path, architecture.vocabulary())?;
-        let model = match &architecture {
-            Architecture::Gpt2(_) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, None)?.0),
-            Architecture::Llama(_) | Architecture::Qwen2(_) => {
-                Model::Llama(huggingface::load::<nn::Llama>(path, None)?.0)
-            }
-        };
+        let model = Model::load(path, &architecture, None)?;
         let window = architecture.context().clamp(1, TOKENS);
         Ok(Source {
             model,

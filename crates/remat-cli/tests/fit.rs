@@ -105,6 +105,40 @@ fn a_step_runs_on_a_device() {
     assert!(samples.iter().all(|sample| sample["arrays"] == samples[0]["arrays"]), "{samples:?}");
 }
 
+/// Without an optimizer the weights are kept beside the gradient, in the plan of a run as in the table.
+#[test]
+fn a_step_without_an_optimizer_keeps_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.json");
+    rows(&fit(&format!("--target cpu --policy none --optimizer none --dtype f32 --json {}", path.display())));
+    let table: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let run = ran("cpu", "--policy none --optimizer none");
+    assert!(run[0]["planned_peak"].is_u64() && run[0]["planned_peak"] == table["rows"][0]["peak"], "{run} {table}");
+}
+
+/// The sequences of a batch are not all of a step that accumulates gradients.
+#[test]
+fn the_batches_of_a_step_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let [config, path] = ["run.toml", "rows.json"].map(|name| folder.path().join(name));
+    let settings = "model = 'llama-tiny'\nlayers = 1\nwidth = 32\nbatch = 2\naccumulate = 3\ncontext = 8\n";
+    std::fs::write(&config, settings).unwrap();
+    let told = |args: &str| -> (String, serde_json::Value) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        command.arg("fit").args(args.split(' ')).args(["--policy", "none", "--config"]).arg(&config);
+        let output = command.arg("--json").arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let rows = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        (String::from_utf8(output.stdout).unwrap(), rows)
+    };
+    let (text, table) = told("--target cpu");
+    assert!(text.contains(", batch 2, 3 batches per step, context 8, "), "{text}");
+    assert!(table["batch"] == 2 && table["accumulate"] == 3, "{table}");
+    let (text, rows) = told("--run cpu --steps 1");
+    assert!(text.contains(" 2 x 3 "), "{text}");
+    assert!(rows[0]["batch"] == 2 && rows[0]["accumulate"] == 3, "{rows}");
+}
+
 /// The error is a row, with the bytes that are needed, and the process goes on with the next batch.
 #[test]
 fn a_step_that_does_not_fit_is_followed_by_one_that_does() {
@@ -177,6 +211,7 @@ fn mistakes_are_found_before_compilations() {
         ),
         ("--target tpu-v5e:16x32 --batch 512", "tpu-v5e has no slice of 16x32"),
         ("--target cpu --context 8 --json /no/such/folder/rows.json", "/no/such/folder/rows.json: No such file"),
+        ("--run cpu --policy none --model gpt2-tiny --json /no/such/rows.json", "/no/such/rows.json: No such file"),
         ("--target cpu --model gpt2 --context 4096", "gpt2 has 1024 positions, fewer than the 4096 of --context"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_remat")).arg("fit").args(args.split(' ')).output().unwrap();

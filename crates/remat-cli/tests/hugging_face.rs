@@ -8,8 +8,9 @@ use std::process::Output;
 
 use common::{error, stdout};
 use remat::nn::{self, Llama, LlamaConfig, Sampling};
-use remat::{DType, Tensor, random};
+use remat::{DType, Tensor, random, tree};
 use remat_io::huggingface;
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 fn remat(folder: &Path, args: &[&str]) -> Output {
@@ -129,10 +130,90 @@ fn a_run_is_exported() {
     assert!(!at.path().join("other").exists());
 }
 
+/// Leaves out the tensors of a file whose names end like this.
+fn leave_out(path: &Path, end: &str) {
+    let file = fs::read(path).unwrap();
+    let (length, rest) = file.split_at(8);
+    let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let header: Map<String, Value> = serde_json::from_slice(header).unwrap();
+    let (mut kept, mut left) = (Map::new(), Vec::new());
+    for (name, mut entry) in header.into_iter().filter(|(name, _)| !name.ends_with(end)) {
+        if name != "__metadata__" {
+            let [start, stop] = [0usize, 1].map(|i| entry["data_offsets"][i].as_u64().unwrap() as usize);
+            entry["data_offsets"] = json!([left.len(), left.len() + stop - start]);
+            left.extend_from_slice(&data[start..stop]);
+        }
+        kept.insert(name, entry);
+    }
+    let header = Value::Object(kept).to_string();
+    let header = format!("{header:<width$}", width = header.len().next_multiple_of(8));
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &left].concat()).unwrap();
+}
+
+/// A Mistral has the weights of a Llama, and reads some tokens back; a Qwen2 has biases of queries, keys and values alone.
+#[test]
+fn a_mistral_and_a_qwen2_are_evaluated_and_trained() {
+    let text = "to be or not to be, ".repeat(30);
+    let at = common::folder(&text);
+    let bytes: Vec<i32> = text.bytes().map(i32::from).collect();
+    let sequences: Vec<Vec<i32>> = (0..(bytes.len() - 1) / 12).map(|i| bytes[i * 12..][..13].to_vec()).collect();
+    for (kind, attention_bias) in [("mistral", false), ("qwen2", true)] {
+        let config = LlamaConfig {
+            vocab_size: 256,
+            hidden_size: 16,
+            intermediate_size: 20,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            num_key_value_heads: Some(1),
+            max_position_embeddings: 32,
+            eos_token_id: Vec::new(),
+            attention_bias,
+            ..LlamaConfig::default()
+        };
+        let model = tree::map_with_path(&Llama::init(random::key(1), &config, DType::F32), |path, leaf| {
+            if path.to_string().ends_with("bias") { leaf + 0.5 } else { leaf.clone() }
+        });
+        let folder = at.path().join(kind);
+        huggingface::save(&folder, &model, &config).unwrap();
+        leave_out(&folder.join("model.safetensors"), "o_proj.bias");
+        let path = folder.join("config.json");
+        let mut fields: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        fields["model_type"] = kind.into();
+        fields["sliding_window"] = 12.into();
+        fs::write(&path, fields.to_string()).unwrap();
+        let without_out_bias = |block: nn::LlamaBlock| {
+            let attn = nn::GroupedAttention { out: block.attn.out.without_bias(), ..block.attn };
+            nn::LlamaBlock { attn, ..block }
+        };
+        let blocks: Vec<_> = model.blocks.to_layers().into_iter().map(without_out_bias).collect();
+        let model = Llama { blocks: blocks.into(), ..model };
+
+        let run = |args: &str| common::remat(at.path(), &args.replace("MODEL", kind));
+        let (found, count) = loss(&stdout(run("eval MODEL --text text.txt --context 12")));
+        let expected = mean_loss(&model, &sequences);
+        assert_eq!(count, 12 * sequences.len());
+        assert!((found - expected).abs() < 2e-4, "{kind}: {found} is not {expected}");
+        assert!(!stdout(run("generate MODEL --prompt to --length 6")).is_empty());
+
+        // As far as the window reaches, the attention reads all; a Qwen2 has none unless it says so.
+        let more = run("eval MODEL --text text.txt --context 13");
+        let small = "train --text text.txt --from MODEL --batch 2 --steps 2 --sample 0 --learning-rate 0";
+        let trained = run(&format!("{small} --context 13 --save MODEL-13"));
+        if kind == "mistral" {
+            assert!(error(more).contains("--context 13 is more than the 12 positions of the model"));
+            assert!(error(trained).contains("reads 12 tokens back (sliding_window)"));
+            stdout(run(&format!("{small} --context 12 --save MODEL-13")));
+        } else {
+            stdout(more);
+            stdout(trained);
+        }
+        let (after, _) = loss(&stdout(run("eval MODEL-13 --text text.txt --context 12")));
+        assert!((after - found).abs() < 2e-4, "{kind}: training began from other weights: {after} is not {found}");
+    }
+}
+
 #[cfg(feature = "tokenizers")]
 mod with_tokenizer {
-    use serde_json::json;
-
     use super::*;
 
     /// The letters that the tokenizer knows, from token 3 on.

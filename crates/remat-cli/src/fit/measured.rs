@@ -48,7 +48,9 @@ pub(super) struct Case {
 pub(super) struct Row {
     device: String,
     policy: String,
+    /// Sequences per batch, and batches per step.
     batch: usize,
+    accumulate: usize,
     #[serde(flatten)]
     planned: Option<Planned>,
     #[serde(flatten)]
@@ -59,8 +61,9 @@ pub(super) struct Row {
 
 impl Row {
     /// A row without figures.
-    fn failed(device: &str, policy: &str, batch: usize, error: Option<String>) -> Row {
-        Row { device: device.to_string(), policy: policy.to_string(), batch, planned: None, measured: None, error }
+    fn failed(device: &str, policy: &str, [batch, accumulate]: [usize; 2], error: Option<String>) -> Row {
+        let (device, policy) = (device.to_string(), policy.to_string());
+        Row { device, policy, batch, accumulate, planned: None, measured: None, error }
     }
 }
 
@@ -71,7 +74,7 @@ struct Planned {
     compile_s: f64,
     /// Operations of a step that computes nothing again.
     flops: u64,
-    /// The peak according to the engine that compiled the step, with donated arguments.
+    /// The peak according to the engine that compiled the step, with donated arguments if the step has an optimizer.
     planned_peak: usize,
     /// Its temporaries.
     temporaries: usize,
@@ -140,7 +143,8 @@ fn rows(case: Case) -> Result<Vec<Row>> {
     let step = Step { config, architecture, parameters, updates: case.updates, chips: 1 };
     let row = |&batch: &usize| -> Result<Row> {
         let step = step.with(batch, 1);
-        let mut row = Row::failed(device.name(), &shown(policy.as_ref()), batch, None);
+        let batches = [batch, step.config.accumulate];
+        let mut row = Row::failed(device.name(), &shown(policy.as_ref()), batches, None);
         let planned = plan(&step, policy.as_ref(), &device);
         row.planned = planned.as_ref().ok().copied();
         let measured = planned.and_then(|_| measure(&step, policy.as_ref(), &device, case.steps));
@@ -172,6 +176,7 @@ impl Table {
 /// # Errors
 /// If the output cannot be written. The failure of a policy is an error in its row.
 pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write) -> Result<Table> {
+    let accumulate = Config::from_settings(&case.settings)?.accumulate;
     let bar = progress::bar(policies.len());
     let mut all = Vec::new();
     for policy in policies {
@@ -180,7 +185,7 @@ pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write
         let case = Case { policy: policy.clone(), ..case.clone() };
         let failed = |error: &anyhow::Error| -> Vec<Row> {
             let error = format!("{error:#}");
-            let row = |&batch: &usize| Row::failed(&case.device, &policy, batch, Some(error.clone()));
+            let row = |&batch: &usize| Row::failed(&case.device, &policy, [batch, accumulate], Some(error.clone()));
             case.batches.iter().map(row).collect()
         };
         let rows: Result<Vec<Row>> = child::ask(&[ONE], &case, &[]);
@@ -200,7 +205,8 @@ pub(super) fn run(case: &Case, policies: &[Option<Policy>], out: &mut impl Write
 
 fn cells(row: &Row) -> Vec<String> {
     let bytes = |bytes: Option<usize>, otherwise: &str| bytes.map_or(otherwise.to_string(), readable_bytes);
-    let mut cells = vec![row.policy.clone(), row.batch.to_string()];
+    let several = if row.accumulate > 1 { format!(" x {}", row.accumulate) } else { String::new() };
+    let mut cells = vec![row.policy.clone(), format!("{}{several}", row.batch)];
     cells.push(bytes(row.planned.map(|planned| planned.planned_peak), "-"));
     let Some(measured) = &row.measured else {
         cells.extend(["-"; 5].map(String::from));
@@ -218,7 +224,7 @@ fn cells(row: &Row) -> Vec<String> {
     cells
 }
 
-/// Compiles the step for a caller who gives up the weights and the state.
+/// Compiles the step for a caller who gives up the weights and the state, or keeps them if there is no optimizer.
 ///
 /// # Errors
 /// If the step cannot be traced or compiled.
@@ -232,8 +238,10 @@ fn plan(step: &Step, policy: Option<&Policy>, device: &Device) -> Result<Planned
     let started = Instant::now();
     let compiled =
         device.engine().compile_with(&traced.jaxpr, &CompileOptions { donated, ..CompileOptions::default() })?;
-    let MemoryStats { temporaries, donated_peak, .. } = compiled.memory();
-    Ok(Planned { compile_s: started.elapsed().as_secs_f64(), flops, planned_peak: donated_peak, temporaries })
+    let compile_s = started.elapsed().as_secs_f64();
+    let MemoryStats { temporaries, peak, donated_peak, .. } = compiled.memory();
+    let planned_peak = if traced.donates { donated_peak } else { peak };
+    Ok(Planned { compile_s, flops, planned_peak, temporaries })
 }
 
 /// Trains on one batch of random tokens.

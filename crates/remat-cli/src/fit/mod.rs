@@ -226,10 +226,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     for (place, policy) in &pairs {
         asked.with(asked.config.batch, place.chips()).trace(*policy)?;
     }
-    for path in [&args.json, &args.html].into_iter().flatten() {
-        let file = fs::OpenOptions::new().append(true).create(true).open(path);
-        file.with_context(|| path.display().to_string())?;
-    }
+    expect_writable([&args.json, &args.html])?;
     for place in &places {
         place.prepare(asked.dtype())?;
     }
@@ -250,13 +247,22 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
 }
 
+/// Fails if a file cannot be written, which nobody wants to know only after minutes of work.
+fn expect_writable<'a>(paths: impl IntoIterator<Item = &'a Option<PathBuf>>) -> Result<()> {
+    for path in paths.into_iter().flatten() {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        file.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
 pub(crate) use measured::{ONE as ONE_POLICY, one as one_policy};
 
 /// Runs the step on a device of this machine under each policy, and prints what it took.
 ///
 /// # Errors
-/// If there is no such device, or the output cannot be written. If a policy fails at each batch, that is a row of the table; if all do, the exit
-/// code is 1.
+/// If there is no such device, or the output or the file cannot be written. If a policy fails at each batch, that is a row of the table; if
+/// all do, the exit code is 1.
 fn run_on(device: &str, args: &Args, step: &Step, policies: &[Option<Policy>], out: &mut impl Write) -> Result<()> {
     let case = measured::Case {
         settings: step.config.to_settings()?,
@@ -267,6 +273,7 @@ fn run_on(device: &str, args: &Args, step: &Step, policies: &[Option<Policy>], o
         batches: if args.run_batch.is_empty() { vec![step.config.batch] } else { args.run_batch.clone() },
         steps: args.steps,
     };
+    expect_writable([&args.json])?;
     let measured = measured::run(&case, policies, out)?;
     if let Some(path) = &args.json {
         fs::write(path, measured.json()?).with_context(|| path.display().to_string())?;

@@ -34,7 +34,9 @@ pub(super) struct Table {
     /// Whether a run of these settings would have a memory limit, which the figures do not know.
     without_limit: bool,
     pub(super) layers_as: Form,
+    /// Sequences per batch, and batches per step.
     pub(super) batch: usize,
+    pub(super) accumulate: usize,
     pub(super) context: usize,
     pub(super) rows: Vec<Row>,
     /// Indices of the chosen rows, one for each target on which some policy fits.
@@ -58,6 +60,7 @@ impl Table {
             without_limit: config.memory_limit.is_some(),
             layers_as: config.layers_as,
             batch: config.batch,
+            accumulate: config.accumulate,
             context: step.context(),
             chosen: chosen(&rows),
             rows,
@@ -73,10 +76,12 @@ impl Table {
         let Table { name, parameter_dtype, described, dtype, batch, context, optimizer, clip_norm, .. } = self;
         let parameters = thousands(self.parameters as usize);
         let clip = if *clip_norm > 0.0 { format!(", gradients clipped to {clip_norm}") } else { String::new() };
+        let several =
+            if self.accumulate > 1 { format!(", {} batches per step", self.accumulate) } else { String::new() };
         let limit = if self.without_limit { ", without its memory limit" } else { "" };
         format!(
-            "{name}: {parameters} parameters of {parameter_dtype} ({described}), computed in {dtype}, batch {batch}, context {context}, optimizer \
-             {optimizer}{clip}{limit}"
+            "{name}: {parameters} parameters of {parameter_dtype} ({described}), computed in {dtype}, batch {batch}{several}, context {context}, \
+             optimizer {optimizer}{clip}{limit}"
         )
     }
 

@@ -8,7 +8,7 @@ pub(crate) struct Row {
     pub(crate) target: String,
     pub(crate) chips: usize,
     pub(crate) policy: String,
-    /// Sequences of a step, on all chips together.
+    /// Sequences per batch, on all chips together. A step may have several batches.
     pub(crate) batch: usize,
     /// Bytes on each chip that are live at the peak; a lower bound if the compiler refused the program for its memory.
     pub(crate) peak: Option<u64>,

@@ -3,8 +3,11 @@
 mod architecture;
 mod decode;
 
+use std::path::Path;
+
 use remat::tree::Walk;
 use remat::{DType, Policy, Result, Tensor, Tree, nn, random};
+use remat_io::huggingface;
 
 pub(crate) use architecture::{Architecture, Sizes};
 pub(crate) use decode::Narrowed;
@@ -43,6 +46,24 @@ impl Model {
             Architecture::Llama(config) => Model::Llama(nn::Llama::init(key, config, dtype)),
             Architecture::Qwen2(config) => Model::Llama(without_out_biases(nn::Llama::init(key, config, dtype))),
         }
+    }
+
+    /// The weights of a Hugging Face folder, of this architecture; without a dtype, of that of the token embedding.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are not those of the architecture.
+    pub(crate) fn load(folder: &Path, architecture: &Architecture, dtype: Option<DType>) -> Result<Model> {
+        Ok(match architecture {
+            Architecture::Gpt2(config) => {
+                Model::Gpt2(huggingface::load_as::<nn::Gpt2>(folder, config, dtype, |model| model)?)
+            }
+            Architecture::Llama(config) => {
+                Model::Llama(huggingface::load_as::<nn::Llama>(folder, config, dtype, |model| model)?)
+            }
+            Architecture::Qwen2(config) => {
+                Model::Llama(huggingface::load_as::<nn::Llama>(folder, config, dtype, without_out_biases)?)
+            }
+        })
     }
 
     /// The same model with this policy for a checkpoint around each block, or without checkpoints.

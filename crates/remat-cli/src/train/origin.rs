@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use remat::{DType, nn, random};
+use remat::{DType, random};
 use remat_data::Tokenizer;
-use remat_io::huggingface;
 
 use crate::config::Config;
 use crate::data::plain;
@@ -76,14 +75,10 @@ impl Origin {
     /// # Errors
     /// If they cannot be read, or adapters cannot be attached.
     pub(super) fn model(&self, config: &Config, architecture: &Architecture, key: &random::Key) -> Result<Model> {
-        let dtype = Some(DType::F32);
-        let model = match (self, architecture) {
-            (Origin::Fresh, _) => return Ok(config.model(architecture, key)?),
-            (Origin::Run(saved), _) => saved.model()?,
-            (Origin::Folder(path), Architecture::Gpt2(_)) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, dtype)?.0),
-            (Origin::Folder(path), Architecture::Llama(_) | Architecture::Qwen2(_)) => {
-                Model::Llama(huggingface::load::<nn::Llama>(path, dtype)?.0)
-            }
+        let model = match self {
+            Origin::Fresh => return Ok(config.model(architecture, key)?),
+            Origin::Run(saved) => saved.model()?,
+            Origin::Folder(path) => Model::load(path, architecture, Some(DType::F32))?,
         };
         Ok(config.prepared(model, key)?)
     }

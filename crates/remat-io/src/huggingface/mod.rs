@@ -19,11 +19,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It supports the models that `transformers` calls `gpt2` and `llama`. A table maps the names of weights in files to paths in the model.
-//! Weights of linear maps, which PyTorch stores as `[outputs, inputs]`, are transposed. GPT-2's `Conv1D` already has the layout of
-//! [`Linear`](remat::nn::Linear), with queries, keys and values in one matrix as in [`Attention`](remat::nn::Attention). Both libraries
-//! rotate feature `i` of a head together with feature `i + size / 2`. A field of the configuration that would change the result, and is not
-//! supported, is an error. Tokenizers are not read here: `remat_data::Tokenizer` does that.
+//! It supports the models that `transformers` calls `gpt2` and `llama`, and by [`load_as`] others with the same weights. A table maps the
+//! names of weights in files to paths in the model. Weights of linear maps, which PyTorch stores as `[outputs, inputs]`, are transposed.
+//! GPT-2's `Conv1D` already has the layout of [`Linear`](remat::nn::Linear), with queries, keys and values in one matrix as in
+//! [`Attention`](remat::nn::Attention). Both libraries rotate feature `i` of a head together with feature `i + size / 2`. A field of the
+//! configuration that would change the result, and is not supported, is an error. Tokenizers are not read here: `remat_data::Tokenizer`
+//! does that.
 
 mod config;
 mod export;
@@ -122,27 +123,76 @@ pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Re
     let (loc, folder) = (remat::layer::location(), folder.as_ref());
     let load = || {
         let config = read_config::<M>(LOAD, folder)?;
-        let file = SafeTensors::opened(&weights(folder)?)?;
-        // The model is made before its weights are read, and takes memory for each layer.
-        let (layers, tensors) = (M::layers(&config), file.names().len());
-        if layers > tensors {
-            let message = format!("describes a model of {layers} layers, and there are {tensors} tensors");
-            return Err(wrong(LOAD, &folder.join(config::FILE), message));
-        }
-        // A file of the model without its head has names without the model's prefix.
-        let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };
-        let dtype = match dtype {
-            Some(dtype) => dtype,
-            None => file.aval(&format!("{prefix}{}", M::FAMILY.embedding))?.dtype,
-        };
-        let like = eval_shape(|_: &()| M::init(&config, dtype))(&())?;
-        let options = LoadOptions { cast_floats: true, ignore_surplus: false };
-        let tied = M::is_tied(&config);
-        let may_be_surplus = |name: &str| M::FAMILY.is_buffer(name) || tied && name == family::HEAD;
-        let model = file.named_tree(&options, &like, M::FAMILY.named(prefix, &like)?, may_be_surplus)?;
-        Ok((model, config))
+        Ok((read_weights::<M>(folder, &config, dtype, |model| model)?, config))
     };
     load().map_err(|error: remat::Error| error.at(loc))
+}
+
+/// Loads the weights of a folder of another kind of model, which has the same names of weights: those of this configuration, where `change`
+/// makes the model that the files have of one that it describes, for example without some biases. `config.json` is not read; `dtype` is that
+/// of [`load`].
+///
+/// # Errors
+/// As [`load`], except for the configuration.
+///
+/// ```
+/// use remat::nn::{Llama, LlamaConfig};
+/// use remat::{Tensor, random};
+/// use remat_io::huggingface;
+///
+/// let config = LlamaConfig {
+///     vocab_size: 50, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, num_attention_heads: 2, ..LlamaConfig::default()
+/// };
+/// let model = Llama::new(random::key(0), &config);
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("tiny-mistral");
+/// huggingface::save(&path, &model, &config)?;
+/// let text = std::fs::read_to_string(path.join("config.json"))?;
+/// std::fs::write(path.join("config.json"), text.replace("\"llama\"", "\"mistral\""))?;
+///
+/// let error = huggingface::load::<Llama>(&path, None).unwrap_err();
+/// assert!(error.message().ends_with("is of a model of type `mistral` and not `llama`"), "{error}");
+/// let again = huggingface::load_as::<Llama>(&path, &config, None, |model| model)?;
+/// let tokens = Tensor::new([[1, 2, 3]]);
+/// assert_eq!(again.apply(&tokens).to_vec::<f32>()?, model.apply(&tokens).to_vec::<f32>()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[track_caller]
+pub fn load_as<M: Pretrained>(
+    folder: impl AsRef<Path>,
+    config: &M::Config,
+    dtype: Option<DType>,
+    change: impl Fn(M) -> M,
+) -> Result<M> {
+    let loc = remat::layer::location();
+    read_weights(folder.as_ref(), config, dtype, change).map_err(|error| error.at(loc))
+}
+
+/// The weights of a folder in the model that `change` makes of one of this configuration.
+fn read_weights<M: Model>(
+    folder: &Path,
+    config: &M::Config,
+    dtype: Option<DType>,
+    change: impl Fn(M) -> M,
+) -> Result<M> {
+    let file = SafeTensors::opened(&weights(folder)?)?;
+    // The model is made before its weights are read, and takes memory for each layer.
+    let (layers, tensors) = (M::layers(config), file.names().len());
+    if layers > tensors {
+        let message = format!("describes a model of {layers} layers, and there are {tensors} tensors");
+        return Err(wrong(LOAD, &folder.join(config::FILE), message));
+    }
+    // A file of the model without its head has names without the model's prefix.
+    let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };
+    let dtype = match dtype {
+        Some(dtype) => dtype,
+        None => file.aval(&format!("{prefix}{}", M::FAMILY.embedding))?.dtype,
+    };
+    let like = eval_shape(|_: &()| change(M::init(config, dtype)))(&())?;
+    let options = LoadOptions { cast_floats: true, ignore_surplus: false };
+    let tied = M::is_tied(config);
+    let may_be_surplus = |name: &str| M::FAMILY.is_buffer(name) || tied && name == family::HEAD;
+    file.named_tree(&options, &like, M::FAMILY.named(prefix, &like)?, may_be_surplus)
 }
 
 fn read_config<M: Pretrained>(operation: &'static str, folder: &Path) -> Result<M::Config> {

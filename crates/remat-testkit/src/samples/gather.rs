@@ -186,6 +186,16 @@ fn geometries() -> Vec<Geometry> {
             ..rows
         },
         Geometry {
+            label: "overlapping slices in front",
+            operand: &[3],
+            indices: &[2, 1],
+            values: &[0.0, 1.0],
+            offset_dims: &[0],
+            dropped: &[],
+            slice_sizes: &[2],
+            ..rows
+        },
+        Geometry {
             label: "one index vector",
             operand: &[3, 2, 2],
             indices: &[1],

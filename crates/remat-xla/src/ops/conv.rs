@@ -26,7 +26,8 @@ pub(super) fn conv(w: &mut Writer, op: &Conv, [input, kernel]: &[Value; 2], out:
 }
 
 /// cuDNN has no convolution of integers but one of 8 bits for some layouts. Those of parts of 16 bits are exact in f64, and their sum,
-/// each shifted to its place, wraps around like that of the integers.
+/// each shifted to its place, wraps around like that of the integers. Each is rounded first: an algorithm that multiplies transforms
+/// is off by a fraction.
 fn of_integers(w: &mut Writer, op: &Conv, [input, kernel]: [&Value; 2], out: &Aval) -> Value {
     let (inputs, kernels) = (parts(w, input, out.dtype), parts(w, kernel, out.dtype));
     let mut sum = w.empty(&out.with_dtype(DType::I64));
@@ -37,6 +38,7 @@ fn of_integers(w: &mut Writer, op: &Conv, [input, kernel]: [&Value; 2], out: &Av
                 continue;
             }
             let part = direct(w, op, [input, kernel], &out.with_dtype(DType::F64));
+            let part = w.unary("round_nearest_even", &part);
             let part = w.convert(&part, DType::I64);
             let place = w.splat_integer(&part, 1 << shift);
             let part = w.binary("multiply", &part, &place);

@@ -1,9 +1,9 @@
 //! Gathers and scatters.
 
-use remat_ir::{Aval, DType, Gather, IndexMode, Literal, Result, Scatter, ScatterKind, Shape};
+use remat_ir::{Aval, DType, Gather, IndexMode, Literal, Result, Scatter, ScatterKind, Shape, Transpose};
 
 use super::elementwise::{max, min};
-use super::{operands, slice};
+use super::{operands, shape, slice};
 use crate::Platform;
 use crate::value::{Value, comma_separated};
 use crate::writer::{Region, Writer};
@@ -91,8 +91,10 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
     }
     let indices = &slice::index(w, indices, x.shape());
     let indices = &starts(w, op, x, indices, updates);
-    // Clamping may make different vectors equal.
-    let are_unique = op.unique_indices && op.mode != IndexMode::Clip;
+    // Each vector has an element of the batching dimensions for itself, if these are all dimensions of vectors. Otherwise clamping may make
+    // different vectors equal.
+    let are_apart = op.scatter_indices_batching_dims.len() == indices.rank() - 1;
+    let are_unique = are_apart || op.unique_indices && op.mode != IndexMode::Clip;
     let vectors: usize = indices.shape()[..indices.rank() - 1].iter().product();
     if op.kind == ScatterKind::Set && !are_unique && vectors > 1 && w.options.platform != Platform::Cpu {
         return last_wins(w, op, [x, indices, updates]);
@@ -107,6 +109,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
 /// A scatter that overwrites elements, of which the last update counts, on chips that apply updates in any order: the largest number of an
 /// update to each element is found first, which no order changes.
 fn last_wins(w: &mut Writer, op: &Scatter, [x, indices, updates]: [&Value; 3]) -> Result<Value> {
+    let (op, updates) = &in_order(w, op, updates);
     let count = updates.aval.size();
     let dtype = if i32::try_from(count).is_ok() { DType::I32 } else { DType::I64 };
     let numbers = w.iota(dtype, 0, &[count]);
@@ -126,6 +129,19 @@ fn last_wins(w: &mut Writer, op: &Scatter, [x, indices, updates]: [&Value; 3]) -
     );
     let written = single(w.generic("gather", &[updates, at], &properties, vec![], std::slice::from_ref(&x.aval))?, op)?;
     Ok(w.select(&is_written, &written, x))
+}
+
+/// The same scatter with its updates in the order in which they are applied, vector by vector: the dimensions of slices are the last ones.
+fn in_order(w: &mut Writer, op: &Scatter, updates: &Value) -> (Scatter, Value) {
+    let vectors = (0..updates.rank()).filter(|d| !op.update_window_dims.contains(d));
+    let permutation: Shape = vectors.chain(op.update_window_dims.iter().copied()).collect();
+    if permutation.is_sorted() {
+        return (op.clone(), updates.clone());
+    }
+    let out = updates.aval.with_shape(permutation.iter().map(|&d| updates.shape()[d]));
+    let update_window_dims = (out.rank() - op.update_window_dims.len()..out.rank()).collect();
+    let updates = shape::transpose(w, &Transpose { permutation }, updates, &out);
+    (Scatter { update_window_dims, ..op.clone() }, updates)
 }
 
 /// A scatter that combines elements as this kind does, with the dimensions of the operation.

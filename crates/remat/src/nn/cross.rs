@@ -58,7 +58,7 @@ impl CrossAttention {
     /// heads of `size` features each.
     ///
     /// # Errors
-    /// If the key heads do not divide the heads, or the dtype is not a float: the weights are failed tensors.
+    /// If the key heads do not divide the heads, the dtype is not a float, or there are too many weights: they are failed tensors.
     #[track_caller]
     pub fn init(
         key: Key,
@@ -69,14 +69,15 @@ impl CrossAttention {
     ) -> CrossAttention {
         pinned(|| {
             let [q, k, v, out] = key.split();
-            let q = Linear::init(q, features, heads * size, dtype);
+            let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
+            let q = Linear::init(q, features, of_heads, dtype);
             let weight =
                 deferred(|| expect_groups("nn::CrossAttention::init", heads, key_heads).map(|()| q.weight.clone()));
             CrossAttention {
                 q: Linear { weight, ..q },
-                k: Linear::init(k, source, key_heads * size, dtype),
-                v: Linear::init(v, source, key_heads * size, dtype),
-                out: Linear::init(out, heads * size, features, dtype),
+                k: Linear::init(k, source, of_key_heads, dtype),
+                v: Linear::init(v, source, of_key_heads, dtype),
+                out: Linear::init(out, of_heads, features, dtype),
                 heads,
                 key_heads,
                 causal: false,

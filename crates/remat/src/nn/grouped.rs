@@ -44,7 +44,7 @@ impl GroupedAttention {
     /// Weights as in [`Linear::init`], without biases, for this many heads and key heads of `size` features each.
     ///
     /// # Errors
-    /// If the key heads do not divide the heads, or the dtype is not a float: the weights are failed tensors.
+    /// If the key heads do not divide the heads, the dtype is not a float, or there are too many weights: they are failed tensors.
     #[track_caller]
     pub fn init(
         key: Key,
@@ -56,14 +56,15 @@ impl GroupedAttention {
         pinned(|| {
             let [q, k, v, out] = key.split();
             let map = |key, inputs, outputs| Linear { bias: None, ..Linear::init(key, inputs, outputs, dtype) };
-            let q = map(q, features, heads * size);
+            let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
+            let q = map(q, features, of_heads);
             let weight =
                 deferred(|| expect_groups("nn::GroupedAttention::init", heads, key_heads).map(|()| q.weight.clone()));
             GroupedAttention {
                 q: Linear { weight, ..q },
-                k: map(k, features, key_heads * size),
-                v: map(v, features, key_heads * size),
-                out: map(out, heads * size, features),
+                k: map(k, features, of_key_heads),
+                v: map(v, features, of_key_heads),
+                out: map(out, of_heads, features),
                 heads,
                 key_heads,
             }

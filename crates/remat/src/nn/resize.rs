@@ -59,7 +59,7 @@ const NAME: &str = "nn::resize";
 ///
 /// # Errors
 /// If the shape has another number of dimensions, or an empty axis would get elements; if `x` is not a float, unless the nearest element is
-/// taken.
+/// taken; if there is no memory for the weights or indices of an axis.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn, nn::Interpolation};
@@ -99,6 +99,22 @@ struct Resampled {
     to: usize,
 }
 
+impl Resampled {
+    /// An empty list with memory for this many numbers, which the error calls by their name.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    fn list<T>(&self, numbers: &str, count: Option<usize>) -> Result<Vec<T>> {
+        let mut list = Vec::new();
+        if count.is_some_and(|count| list.try_reserve_exact(count).is_ok()) {
+            return Ok(list);
+        }
+        let Resampled { axis, from, to } = self;
+        let message = format!("there is no memory for the {numbers} of axis {axis} from size {from} to {to}");
+        Err(Error::new(ErrorKind::Shape, NAME, message))
+    }
+}
+
 /// The axes whose sizes change, first those that shrink, so that the rest has less to do.
 ///
 /// # Errors
@@ -122,16 +138,22 @@ fn changed(aval: &Aval, shape: &[usize]) -> Result<Vec<Resampled>> {
 }
 
 /// The elements whose cells contain the centres of the new ones.
-fn nearest(x: &Tensor, &Resampled { axis, from, to }: &Resampled) -> Result<Tensor> {
+///
+/// # Errors
+/// If there is no memory for their indices, or these are no i32.
+fn nearest(x: &Tensor, resampled: &Resampled) -> Result<Tensor> {
+    let &Resampled { axis, from, to } = resampled;
     if to.is_multiple_of(from) && to > 0 {
         return Ok(x.repeat(to / from, axis));
     }
     // (j + 0.5) from / to, in integers.
     let index = |j: usize| (2 * j as u128 + 1) * from as u128 / (2 * to as u128);
-    let Ok(indices) = (0..to).map(|j| i32::try_from(index(j))).collect::<std::result::Result<Vec<_>, _>>() else {
-        let message = format!("axis {axis} of {} is too long for i32 indices", x.aval()?);
-        return Err(Error::new(ErrorKind::Shape, NAME, message));
-    };
+    let aval = x.aval()?;
+    let too_long = |_| Error::new(ErrorKind::Shape, NAME, format!("axis {axis} of {aval} is too long for i32 indices"));
+    let mut indices = resampled.list("indices", Some(to))?;
+    for j in 0..to {
+        indices.push(i32::try_from(index(j)).map_err(too_long)?);
+    }
     Ok(x.take_clipped(&Tensor::from_vec(indices, [to]), axis))
 }
 
@@ -146,13 +168,9 @@ fn interpolated(x: &Tensor, resampled: &Resampled, kernel: &Kernel, antialias: b
 ///
 /// # Errors
 /// If there is no memory for it.
-fn weights(&Resampled { from, to, axis }: &Resampled, kernel: &Kernel, antialias: bool) -> Result<Vec<f64>> {
-    let mut weights: Vec<f64> = Vec::new();
-    let reserved = from.checked_mul(to).is_some_and(|size| weights.try_reserve_exact(size).is_ok());
-    if !reserved {
-        let message = format!("there is no memory for the weights of axis {axis} from size {from} to {to}");
-        return Err(Error::new(ErrorKind::Shape, NAME, message));
-    }
+fn weights(resampled: &Resampled, kernel: &Kernel, antialias: bool) -> Result<Vec<f64>> {
+    let &Resampled { from, to, .. } = resampled;
+    let mut weights = resampled.list("weights", from.checked_mul(to))?;
     weights.resize(from * to, 0.0);
     let step = from as f64 / to as f64;
     let width = if antialias { step.max(1.0) } else { 1.0 };

@@ -184,4 +184,9 @@ fn what_does_not_fit_is_an_error() {
         "nn::CrossAttention::apply: 8 heads do not divide 12 features"
     );
     assert!(CrossAttention::init(random::key(0), [6, 5], [4, 2], 3, DType::I32).k.weight.error().is_some());
+    // More features than can be counted.
+    let CrossAttention { q, k, v, out, .. } = CrossAttention::new(random::key(0), [6, 5], [1 << 33; 2], 1 << 33);
+    for weight in [q.weight, k.weight, v.weight, out.weight] {
+        assert!(message(weight).ends_with(" is too large"));
+    }
 }

@@ -235,6 +235,24 @@ fn what_does_not_fit_is_an_error() {
     );
     let three = GroupedAttention::init(random::key(0), 8, [4, 3], 2, DType::F32);
     assert_eq!(message(three.q.weight.clone()), "3 key heads do not divide 4 heads");
+    // More features than can be counted.
+    let huge = GroupedAttention::init(random::key(0), 8, [1 << 33; 2], 1 << 33, DType::F32);
+    let config = LlamaConfig {
+        vocab_size: 8,
+        hidden_size: 8,
+        intermediate_size: 8,
+        num_hidden_layers: 1,
+        num_attention_heads: 1 << 33,
+        head_dim: Some(1 << 33),
+        attention_bias: true,
+        ..LlamaConfig::default()
+    };
+    let llama = Llama::new(random::key(0), &config).blocks.to_layers().remove(0).attn;
+    for GroupedAttention { q, k, v, out, .. } in [huge, llama] {
+        for weight in [q.weight, k.weight, v.weight, out.weight] {
+            assert!(message(weight).ends_with(" is too large"));
+        }
+    }
     let two = GroupedAttention { key_heads: 3, ..GroupedAttention::init(random::key(0), 8, [4, 2], 2, DType::F32) };
     assert_eq!(message(two.apply(&Tensor::ones([3, 8], DType::F32), None)), "3 key heads do not divide 4 heads");
     assert_eq!(

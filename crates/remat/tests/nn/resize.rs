@@ -188,8 +188,10 @@ fn what_does_not_fit_is_an_error() {
             format!("nn::resize: the shape [{huge}, 3] is too large")
         );
     }
-    assert_eq!(
-        message(resize(&x, [2, 1i64 << 60], Linear)),
-        format!("nn::resize: there is no memory for the weights of axis 1 from size 3 to {}", 1i64 << 60)
-    );
+    for (interpolation, numbers) in [(Linear, "weights"), (Nearest, "indices")] {
+        assert_eq!(
+            message(resize(&x, [2, 1i64 << 60], interpolation)),
+            format!("nn::resize: there is no memory for the {numbers} of axis 1 from size 3 to {}", 1i64 << 60)
+        );
+    }
 }

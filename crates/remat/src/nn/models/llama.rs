@@ -175,8 +175,8 @@ impl Llama {
     /// Normal weights with the standard deviation of the configuration, and biases of zeros.
     ///
     /// # Errors
-    /// If the heads do not divide the features and `head_dim` is not given, the key heads do not divide the heads, or the dtype is not a
-    /// float: the weights are failed tensors.
+    /// If the heads do not divide the features and `head_dim` is not given, the key heads do not divide the heads, the dtype is not a float,
+    /// or there are too many weights: they are failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &LlamaConfig, dtype: DType) -> Llama {
         pinned(|| {
@@ -195,12 +195,13 @@ impl Llama {
                 let attn = GroupedAttention::init(attn, features, [heads, key_heads], size, dtype);
                 let mlp = GatedMlp::init(mlp, features, hidden, dtype);
                 let (of_attn, of_mlp) = (config.attention_bias, config.mlp_bias);
+                let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
                 LlamaBlock {
                     norm1: norm(),
                     attn: GroupedAttention {
-                        q: biased(&attn.q, heads * size, of_attn),
-                        k: biased(&attn.k, key_heads * size, of_attn),
-                        v: biased(&attn.v, key_heads * size, of_attn),
+                        q: biased(&attn.q, of_heads, of_attn),
+                        k: biased(&attn.k, of_key_heads, of_attn),
+                        v: biased(&attn.v, of_key_heads, of_attn),
                         out: biased(&attn.out, features, of_attn),
                         ..attn
                     },
