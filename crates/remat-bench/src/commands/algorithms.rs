@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Steps to time, after one that is not; the profile is that of the step with the median time
     #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     repeat: usize,
+    /// A row for each type of a result, in each part of a step
+    #[arg(long)]
+    by_type: bool,
     /// List the algorithms in the order in which they are tried, and run nothing
     #[arg(long)]
     list: bool,
@@ -85,7 +88,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             for &dtype in &args.dtype {
                 let profile = model.work(channels).profile(policy.clone(), dtype.dtype(), &runs)?;
                 let named = [label(model), format!("channels {}", label(&channels)), label(&dtype)].join(", ");
-                writeln!(out, "{gap}{named}, policy {}\n{}", args.policy, shares(&profile))?;
+                writeln!(out, "{gap}{named}, policy {}\n{}", args.policy, shares(&profile, args.by_type))?;
                 out.flush()?;
                 gap = "\n";
             }
@@ -107,9 +110,13 @@ fn list(out: &mut impl Write) -> Result<()> {
 /// The name of what is no convolution, product or attention.
 const OTHERS: &str = "other operations";
 
-/// The share of each algorithm in the time of a step, the largest first; what has no algorithm is one row.
-fn shares(profile: &Profile) -> String {
-    let groups = profile.grouped(|step| if step.algorithm.is_some() { step.name() } else { OTHERS.to_string() });
+/// The share of each algorithm in the time of a step, the largest first, `by_type` of its results or of all; what has no algorithm is one row.
+fn shares(profile: &Profile, by_type: bool) -> String {
+    let groups = profile.grouped(|step| match step.algorithm {
+        Some(_) if by_type => format!("{} {}, {}", step.name(), step.aval, step.loc.role.name()),
+        Some(_) => step.name(),
+        None => OTHERS.to_string(),
+    });
     let row = |name: &str, steps: usize, time: Duration| {
         let share = 100.0 * time.as_secs_f64() / profile.total.as_secs_f64().max(f64::MIN_POSITIVE);
         vec![name.to_string(), steps.to_string(), format!("{:.2}", 1e3 * time.as_secs_f64()), format!("{share:.1} %")]
@@ -132,12 +139,14 @@ mod tests {
         let profile = Work::Unet { sizes }.profile(None, DType::F32, &runs).unwrap();
         let convolutions = || profile.steps.iter().filter(|step| step.operation == "conv_general_dilated");
         assert!(convolutions().count() > 10 && convolutions().all(|step| step.algorithm.is_some()));
-        let text = shares(&profile);
+        let text = shares(&profile, false);
         assert!(text.contains("\nconv_general_dilated[") && text.contains(&format!("\n{OTHERS} ")), "{text}");
         assert!(
             text.lines().last().is_some_and(|line| line.starts_with("all ") && line.ends_with("100.0 %")),
             "{text}"
         );
+        let text = shares(&profile, true);
+        assert!(text.contains(" f32[1,8,8,8], forward") && text.contains(" f32[8,3,3,3], derivative"), "{text}");
     }
 
     #[test]

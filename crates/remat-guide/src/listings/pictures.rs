@@ -1,6 +1,6 @@
 //! A convolutional model for images.
 
-use remat::nn::{BatchNorm, Conv, Linear, RunningStatistics, cross_entropy, global_avg_pool};
+use remat::nn::{BatchNorm, Channels, Conv, Linear, RunningStatistics, cross_entropy, global_avg_pool};
 use remat::optim::{AdamW, Moments, Optimizer};
 use remat::random::{self, Key};
 use remat::report::{readable_bytes, saved_residuals};
@@ -106,19 +106,21 @@ struct State {
 pub(crate) fn main() -> Result<()> {
     println!("== layouts");
     // ANCHOR: layouts
-    // Files and cameras have channels last. Layers of `nn` have them as axis 1.
+    // Files and cameras have channels last. Layers of `nn` have them as axis 1, unless told.
     let photos = random::uniform(random::key(3), [2, 32, 48, 3], DType::F32, 0.0..1.0);
     let x = photos.transpose([0, 3, 1, 2]);
     let conv = Conv::new(random::key(4), 3, 8, [3, 3]).strides([2, 2]);
     let y = conv.apply(&x);
     println!("{} by {} is {}", x.aval()?, conv.kernel.aval()?, y.aval()?);
+    let last = conv.clone().channels(Channels::Last).apply(&photos);
+    println!("{} by {} is {}", photos.aval()?, conv.kernel.aval()?, last.aval()?);
     // ANCHOR_END: layouts
-
-    // The operation itself takes any order of the axes.
+    assert!(last.transpose([0, 3, 1, 2]).allclose(&y, 1e-5, 1e-5)?);
+    // The operation itself takes any order of the axes. The bias is zeros.
     let layout = Some(["NHWC", "OIHW", "NHWC"]);
     let config = ConvConfig { strides: vec![2, 2], padding: Padding::Same, layout, ..ConvConfig::default() };
-    let last = photos.conv(&conv.kernel, &config);
-    assert!(last.transpose([0, 3, 1, 2]).allclose(&y, 1e-5, 1e-5)?);
+    let same = photos.conv(&conv.kernel, &config);
+    assert!(same.allclose(&last, 1e-5, 1e-5)?);
 
     println!("== train");
     // ANCHOR: train
