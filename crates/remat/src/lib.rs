@@ -150,8 +150,9 @@ pub mod layer {
 
 /// The stages of a jitted function: traced, lowered, compiled.
 pub mod stages {
+    pub use remat_ir::Pass;
     pub use remat_opt::cost::Cost;
-    pub use remat_opt::{Pass, Stage, Stages};
+    pub use remat_opt::{Stage, Stages};
 
     pub use crate::api::{Compiled, Lowered, Traced};
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use remat::report::readable_bytes;
-use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
+use remat::{Device, Policy, Tensor, jit_with, random, tree};
 use remat_command::arguments;
 use remat_command::command;
 use remat_command::table::thousands;
@@ -149,7 +149,7 @@ impl<'a> Job<'a> {
         let loss = |model: &Model, policy: Option<&Policy>| step.loss(model, &batch, policy);
         let policy = arguments::policy(&config.policy)?;
         let peak = |policy: &str| -> Result<Option<usize>> {
-            if self.device.name() != Cpu::NAME {
+            if !self.device.engine().plans_memory() {
                 return Ok(None);
             }
             let config = Config { policy: policy.into(), ..config.clone() };
@@ -181,7 +181,7 @@ impl<'a> Job<'a> {
     /// If it does not fit; if the step has an error; if the plan of a file cannot be used and no other may be made, or cannot be written; if the
     /// output cannot be written.
     pub(super) fn plan(&self, lock: &Lock, out: &mut impl Write) -> Result<Option<Planned>> {
-        if self.device.name() != Cpu::NAME {
+        if !self.device.engine().plans_memory() {
             ensure!(!lock.is_given(), "--plan: the native engine has plans, and the device is {}", self.device.name());
             return Ok(None);
         }

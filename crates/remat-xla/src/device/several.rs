@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use remat_ir::{
     Array, Aval, CompileOptions, Device, DeviceArray, DeviceBuffer, Error, ErrorKind, Executable, Jaxpr, MemoryReport,
-    MemorySpace, MemoryStats, Mesh, PartitionSpec, Result, Sharding, Value, counted, cut_shard, expect_arguments,
+    MemorySpace, MemoryStats, Mesh, PartitionSpec, Pass, Result, Sharding, Value, counted, cut_shard, expect_arguments,
     join_shards,
 };
+use remat_opt::pipeline;
 
 use super::clients;
 use super::compiler::Compiler;
@@ -135,6 +136,10 @@ fn too_few(platform: Platform, count: usize, there: usize, of_all: usize) -> Str
 impl Device for XlaDevices {
     fn name(&self) -> &str {
         &self.0.name
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        pipeline::XLA
     }
 
     fn devices(&self) -> usize {

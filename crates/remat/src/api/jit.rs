@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use remat_cpu::Cpu;
 use remat_ir::{
     Aval, Call, Error, ErrorKind, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Policy, Profile, Result, Value,
 };
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
-use remat_xla::Platform;
 
 use super::limit::OverLimit;
 use super::plan::Plan;
@@ -94,7 +92,7 @@ pub struct JitOptions {
 /// It can be called from several threads if the function's captured values can be shared between threads.
 ///
 /// The native engine keeps the memory of temporaries of each compiled program between calls, as many bytes as [`Jitted::memory`] reports.
-/// Dropping the `Jitted` frees it. Programs for one [`Cpu::sharing_memory`] share one such memory.
+/// Dropping the `Jitted` frees it. Programs for one [`Cpu::sharing_memory`](crate::Cpu::sharing_memory) share one such memory.
 pub struct Jitted<A, R: Output, F> {
     f: F,
     pub(super) name: Arc<str>,
@@ -374,12 +372,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let traced = self.trace(args)?;
         let passes = || {
             let device = self.target.device_for("passes", traced.captured(), &[])?;
-            let engine = match device.name() {
-                Cpu::NAME => pipeline::CPU,
-                name if Platform::of_device(name).is_some() => pipeline::XLA,
-                _ => &[],
-            };
-            Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
+            Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, device.engine().passes()])
         };
         let loc = current_loc();
         passes().map_err(|error: Error| error.at(loc))
@@ -569,7 +562,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 /// Whether a call donates a leaf: its memory has no other reference, and is the device's.
 fn is_donated(device: &Device, leaf: &Tensor) -> bool {
     match &leaf.0 {
-        Repr::Concrete(Value::Host(array)) => device.name() == Cpu::NAME && array.is_donated(),
+        Repr::Concrete(Value::Host(array)) => device.engine().plans_memory() && array.is_donated(),
         Repr::Concrete(value) => value.is_donated(),
         _ => false,
     }

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use remat_cpu::Cpu;
 use remat_ir::{
     CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveRanges, RecomputedValue, Rematerialization, Result,
     StepSchedule, counted,
@@ -210,7 +209,7 @@ impl Plan {
     /// If the program is for another device than the native engine, or cannot be compiled.
     pub(super) fn unlimited(lowered: Lowered, donated: Vec<bool>) -> Result<Plan> {
         let (device, jaxpr) = lowered.placed("plan")?;
-        if device.name() != Cpu::NAME {
+        if !device.engine().plans_memory() {
             let message = format!("the native engine has plans, and the program is for {}", device.name());
             return Err(Error::new(ErrorKind::Argument, "plan", message));
         }
