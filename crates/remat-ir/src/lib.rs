@@ -2,7 +2,7 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`occurrence`](Occurrence), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
+//! 1. `intern`, [`dtype`](DType), [`aval`](Aval), [`occurrence`](Occurrence), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`pass`](Pass), [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
 //!
@@ -16,6 +16,7 @@ mod display;
 mod dtype;
 mod error;
 mod eval;
+mod intern;
 mod jaxpr;
 mod literal;
 mod loc;
