@@ -54,19 +54,9 @@ impl GroupedAttention {
         dtype: DType,
     ) -> GroupedAttention {
         pinned(|| {
-            let [q, k, v, out] = key.split();
-            let map = |key, inputs, outputs| Linear { bias: None, ..Linear::init(key, inputs, outputs, dtype) };
-            let q = map(q, features, heads * size);
-            let weight =
-                deferred(|| expect_groups("nn::GroupedAttention::init", heads, key_heads).map(|()| q.weight.clone()));
-            GroupedAttention {
-                q: Linear { weight, ..q },
-                k: map(k, features, key_heads * size),
-                v: map(v, features, key_heads * size),
-                out: map(out, heads * size, features),
-                heads,
-                key_heads,
-            }
+            let maps = init_maps("nn::GroupedAttention::init", key, [features; 2], [heads, key_heads], size, dtype);
+            let [q, k, v, out] = maps.map(Linear::without_bias);
+            GroupedAttention { q, k, v, out, heads, key_heads }
         })
     }
 
@@ -162,6 +152,27 @@ pub(super) fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> 
         return Err(Error::new(ErrorKind::Shape, operation, message));
     }
     Ok(())
+}
+
+/// The maps of an attention, to queries, keys, values and results, with the weights of [`Linear::init`]; those of queries have failed if the
+/// key heads do not divide the heads.
+pub(super) fn init_maps(
+    operation: &str,
+    key: Key,
+    [features, source]: [usize; 2],
+    [heads, key_heads]: [usize; 2],
+    size: usize,
+    dtype: DType,
+) -> [Linear; 4] {
+    let [q, k, v, out] = key.split();
+    let q = Linear::init(q, features, heads * size, dtype);
+    let weight = deferred(|| expect_groups(operation, heads, key_heads).map(|()| q.weight.clone()));
+    [
+        Linear { weight, ..q },
+        Linear::init(k, source, key_heads * size, dtype),
+        Linear::init(v, source, key_heads * size, dtype),
+        Linear::init(out, heads * size, features, dtype),
+    ]
 }
 
 /// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`; those of `gate` and `up` have the names of these fields. Source: Shazeer,
