@@ -19,6 +19,7 @@ pub use explanation::Explanation;
 use super::jit::{JitOptions, jit};
 use super::limit::memory_limit;
 use super::stages::{Compiled, Lowered};
+use crate::files::write_bytes;
 use crate::trace::{Device, Output, Tree, current_loc};
 use lock::Lock;
 
@@ -399,7 +400,7 @@ impl Plan {
     /// If the file cannot be written, or its name is that of something that is not a file.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let save = || file::write(path.as_ref(), &Lock::of(self)?.to_string());
+        let save = || write_bytes("plan", path.as_ref(), Lock::of(self)?.to_string().as_bytes());
         let loc = current_loc();
         save().map_err(|error: Error| error.at(loc))
     }
