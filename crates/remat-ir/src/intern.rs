@@ -22,11 +22,11 @@ impl<T: Clone + Eq + Hash> Interner<T> {
     {
         let known =
             |(_, numbers): &(_, HashMap<T, u32>)| numbers.get_key_value(key).map(|(value, &n)| (n, value.clone()));
-        if let Some(known) = known(&*self.0.read().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(known) = known(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
             return known;
         }
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known(&*all) {
+        if let Some(known) = known(&all) {
             return known;
         }
         let value = value();

@@ -132,10 +132,10 @@ impl Up {
         }
     }
 
-    /// From `below` and the result of the way down at this level.
-    fn apply(&self, below: &Tensor, beside: &Tensor) -> Tensor {
-        let enlarged = self.conv.apply(&below.repeat(2, 2).repeat(2, 3)).named("conv");
-        self.level.apply(&Tensor::concatenate(&[beside, &enlarged], 1))
+    /// From the result of the level below and the skip connection of this level.
+    fn apply(&self, coarse: &Tensor, skip: &Tensor) -> Tensor {
+        let enlarged = self.conv.apply(&coarse.repeat(2, 2).repeat(2, 3)).named("conv");
+        self.level.apply(&Tensor::concatenate(&[skip, &enlarged], 1))
     }
 }
 

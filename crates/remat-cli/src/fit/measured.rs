@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use remat::ir::{CompileOptions, MemoryStats};
 use remat::report::readable_bytes;

@@ -89,8 +89,8 @@ impl Limit {
     ///
     /// # Errors
     /// Always: by how much it does not fit, and the cheapest change with which it does.
-    pub(super) fn refuse(&self, plan: &Plan, of: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
-        let changes = changes(plan, of)?;
+    pub(super) fn refuse(&self, plan: &Plan, subject: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
+        let changes = changes(plan, subject)?;
         writeln!(out, "changes that make it fit, or come closer:\n\n{}\n", self.table(&changes))?;
         let needs = self.beside.saturating_add(plan.total());
         let over = needs.saturating_sub(self.bytes);
@@ -129,8 +129,8 @@ impl Limit {
 ///
 /// # Errors
 /// As [`Plan::of`].
-fn changes(before: &Plan, of: &Subject<'_>) -> Result<Vec<Lever<String>>> {
-    let config = of.config;
+fn changes(before: &Plan, subject: &Subject<'_>) -> Result<Vec<Lever<String>>> {
+    let config = subject.config;
     let policy = |policy: &str, config: &Config| Config { policy: policy.into(), ..config.clone() };
     let parts = |count: usize, config: &Config| Config {
         batch: config.batch / count,
@@ -159,7 +159,7 @@ fn changes(before: &Plan, of: &Subject<'_>) -> Result<Vec<Lever<String>>> {
     }
     let mut changes = Vec::new();
     for changed in tried {
-        let plan = Plan::of(&of.with(&changed))?;
+        let plan = Plan::of(&subject.with(&changed))?;
         let keeps_results = changed.optimizer == config.optimizer && changed.clip_norm == config.clip_norm;
         if plan.total() < before.total() {
             let more_operations = plan.flops as f64 / before.flops.max(1) as f64 - 1.0;

@@ -121,13 +121,13 @@ impl XlaDevices {
 }
 
 /// The message for a request of more devices than this process has, with the number of all processes.
-fn too_few(platform: Platform, count: usize, there: usize, of_all: usize) -> String {
+fn too_few(platform: Platform, count: usize, there: usize, total: usize) -> String {
     let asked = format!("{count} devices of {} are asked for, and ", platform.device_name());
-    if count > of_all || there == of_all {
-        return format!("{asked}the plugin has {}", counted(of_all, "device"));
+    if count > total || there == total {
+        return format!("{asked}the plugin has {}", counted(total, "device"));
     }
     format!(
-        "{asked}this process has {} of the {of_all} of its cluster; a program runs on the devices of one process: cut it over these, and sum gradients \
+        "{asked}this process has {} of the {total} of its cluster; a program runs on the devices of one process: cut it over these, and sum gradients \
          between processes by remat::cluster",
         counted(there, "device")
     )
