@@ -81,6 +81,11 @@ impl Xla {
 
     /// The device with this name, `cuda:1`, or `cuda` for the first; nothing if that is not the name of one device of XLA.
     ///
+    /// ```
+    /// assert!(remat_xla::Xla::named("cpu")?.is_none(), "that is the native engine");
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Xla::device`].
     pub fn named(name: &str) -> Result<Option<Xla>> {

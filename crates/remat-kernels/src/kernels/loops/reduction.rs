@@ -94,9 +94,9 @@ impl Reduction {
         };
         let reductions: Vec<usize> = spec.outs.clone();
         let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !reductions.contains(e)).collect();
-        let wanted: Vec<LoopInput> = reductions.iter().map(|&e| spec.equations[e].ins[0]).collect();
+        let live_outs: Vec<LoopInput> = reductions.iter().map(|&e| spec.equations[e].ins[0]).collect();
         let section = |layout: &Layout| Some(whole(layout)?.permuted(&along));
-        let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_along_inner)?;
+        let (program, slots) = Program::new(spec, &others, &live_outs, &[], section, !is_along_inner)?;
         let offsets = program.operands().map(|number| {
             let operand = &spec.operands[number];
             let LoopSource::Input { input, layout } = &operand.source else { return None };
