@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use remat::report::MemoryStats;
 use remat::tree::leaves;
-use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
+use remat::{DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
 use remat_alloc::give_back_free;
 use remat_command::resident;
 use remat_command::times::{median, median_profile};
@@ -96,7 +96,7 @@ pub(crate) fn measure<M: Tree, D: Tree>(
         trace_s,
         compile_s,
         planned,
-        allocator_peak: (device.name() == Cpu::NAME).then_some(planned.arguments + allocated),
+        allocator_peak: device.engine().plans_memory().then_some(planned.arguments + allocated),
         resident_peak: highest.max(highest_before),
         resident_growth: highest.zip(resident_before).map(|(after, before)| after.saturating_sub(before)),
         loss,

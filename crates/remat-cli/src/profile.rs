@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use remat::Cpu;
 use remat_io::save_trace;
 
 use crate::config::{Config, Flags};
@@ -35,7 +34,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
     let device = config.device()?;
-    ensure!(device.name() == Cpu::NAME, "the native engine has profiles, and the device is {}", device.name());
+    ensure!(device.engine().plans_memory(), "the native engine has profiles, and the device is {}", device.name());
     let described = architecture(&config)?;
     let (context, batch, policy) = (config.context(&described), config.batch, &config.policy);
     writeln!(

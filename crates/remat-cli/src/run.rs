@@ -216,13 +216,13 @@ pub(crate) struct Run {
     folder: PathBuf,
     checkpoints: Checkpoints,
     metrics: Metrics,
-    of: RunOf,
+    description: Description,
     /// The last step whose state was submitted for saving.
     saved: Option<u32>,
 }
 
 /// The description of a new or resumed run.
-pub(crate) struct RunOf {
+pub(crate) struct Description {
     pub(crate) config: Config,
     pub(crate) architecture: Architecture,
     pub(crate) text: Fingerprint,
@@ -237,14 +237,14 @@ impl Run {
     ///
     /// # Errors
     /// If the folder has a run, or other files with the same names; if it cannot be created or written.
-    pub(crate) fn begin(of: RunOf, out: &mut impl Write) -> Result<Run> {
-        let folder = of.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
+    pub(crate) fn begin(description: Description, out: &mut impl Write) -> Result<Run> {
+        let folder = description.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
         let shown = folder.display();
         if has_checkpoint(&folder)? {
             let word = shell_word(&folder);
             bail!("`{shown}` has a run: resume it with --resume {word}, or save the new run elsewhere");
         }
-        let tokenizer = of.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
+        let tokenizer = description.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
         let there = [CONFIG, Metrics::FILE]
             .into_iter()
             .chain(tokenizer.into_iter().flatten())
@@ -261,9 +261,9 @@ impl Run {
             }
             None => {}
         }
-        let tokenizer = of.tokenizer.clone();
+        let tokenizer = description.tokenizer.clone();
         let checkpoints = Checkpoints::open(&folder)?;
-        let run = Run::open(folder, checkpoints, of, 0)?;
+        let run = Run::open(folder, checkpoints, description, 0)?;
         tokenizer.save(&run.folder).map_err(plain)?;
         Ok(run)
     }
@@ -272,9 +272,9 @@ impl Run {
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub(crate) fn resume(folder: &Path, checkpoints: Checkpoints, of: RunOf, step: u32) -> Result<Run> {
-        let tokenizer = of.tokenizer.clone();
-        let run = Run::open(folder.to_path_buf(), checkpoints, of, step)?;
+    pub(crate) fn resume(folder: &Path, checkpoints: Checkpoints, description: Description, step: u32) -> Result<Run> {
+        let tokenizer = description.tokenizer.clone();
+        let run = Run::open(folder.to_path_buf(), checkpoints, description, step)?;
         // Runs of older versions have no copy.
         if !folder.join(TOKENIZER).exists() {
             tokenizer.save(folder).map_err(plain)?;
@@ -282,8 +282,8 @@ impl Run {
         Ok(run)
     }
 
-    fn open(folder: PathBuf, checkpoints: Checkpoints, of: RunOf, step: u32) -> Result<Run> {
-        let options = CheckpointOptions { background: of.saves_in_background, ..CheckpointOptions::default() };
+    fn open(folder: PathBuf, checkpoints: Checkpoints, description: Description, step: u32) -> Result<Run> {
+        let options = CheckpointOptions { background: description.saves_in_background, ..CheckpointOptions::default() };
         // A pipe would be waited for.
         let is_odd = |name: &&str| fs::metadata(folder.join(name)).is_ok_and(|kind| !kind.is_file());
         if let Some(name) = [CONFIG, Metrics::FILE, TOKENIZER, TOKENIZER_CONFIG].into_iter().find(is_odd) {
@@ -292,9 +292,9 @@ impl Run {
         let checkpoints = checkpoints.with_options(options);
         let metrics = Metrics::open(&folder, step.into())?;
         let written = folder.join(CONFIG);
-        save_text(&written, &of.config.to_toml()?).map_err(plain)?;
+        save_text(&written, &description.config.to_toml()?).map_err(plain)?;
         let saved = (step > 0).then_some(step);
-        Ok(Run { folder, checkpoints, metrics, of, saved })
+        Ok(Run { folder, checkpoints, metrics, description, saved })
     }
 
     /// The last step whose state was submitted for saving.
@@ -342,7 +342,7 @@ impl Run {
     /// # Errors
     /// If this save or the previous one fails: the reason, and the last checkpoint.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
-        let RunOf { config, architecture, text, tokenizer, .. } = &self.of;
+        let Description { config, architecture, text, tokenizer, .. } = &self.description;
         let written = Written {
             settings: config.to_settings()?,
             model: serde_json::from_str(&architecture.to_json())?,
@@ -461,8 +461,8 @@ mod tests {
             let mut state = State { step: 1, model, optimizer, scale };
             let text = Fingerprint { bytes: 1, tokens: 1, batches: BATCHES };
             let tokenizer = Tokenizer::bytes();
-            let of = RunOf { config, architecture, text, tokenizer, saves_in_background };
-            let mut run = Run::begin(of, &mut Vec::new()).unwrap();
+            let description = Description { config, architecture, text, tokenizer, saves_in_background };
+            let mut run = Run::begin(description, &mut Vec::new()).unwrap();
             assert_eq!(run.last_checkpoint(), "There is no earlier checkpoint");
             run.save(&state).unwrap();
             // A file blocks the checkpoint of step 2.

@@ -72,9 +72,9 @@ impl Failure {
     }
 
     /// The error that ended the cluster, if it is known within this time, else `otherwise`.
-    pub(crate) fn reason(&self, within: Duration, otherwise: impl FnOnce() -> Error) -> Error {
+    pub(crate) fn reason(&self, timeout: Duration, otherwise: impl FnOnce() -> Error) -> Error {
         let state = self.lock();
-        let waited = self.changed.wait_timeout_while(state, within, |state| state.error.is_none());
+        let waited = self.changed.wait_timeout_while(state, timeout, |state| state.error.is_none());
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.error.clone().unwrap_or_else(otherwise)
     }

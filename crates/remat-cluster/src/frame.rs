@@ -56,8 +56,8 @@ pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>
 ///
 /// # Errors
 /// As [`receive`]; if the whole message does not come in time.
-pub(crate) fn receive_first(stream: &TcpStream, within: Duration) -> io::Result<Option<Vec<Vec<u8>>>> {
-    receive_up_to(MAX_FIRST, &mut Until { stream, until: Instant::now() + within })
+pub(crate) fn receive_first(stream: &TcpStream, timeout: Duration) -> io::Result<Option<Vec<Vec<u8>>>> {
+    receive_up_to(MAX_FIRST, &mut Until { stream, until: Instant::now() + timeout })
 }
 
 /// A connection that is read up to a time, however slowly the other side sends.

@@ -40,8 +40,8 @@ impl Links {
     ///
     /// # Errors
     /// If not all are connected in time.
-    pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, is_local: bool, within: Duration) -> Result<Links> {
-        let (rank, nodes, until) = (store.rank, store.nodes, Instant::now() + within);
+    pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, is_local: bool, timeout: Duration) -> Result<Links> {
+        let (rank, nodes, until) = (store.rank, store.nodes, Instant::now() + timeout);
         let failed = |other: usize, cause: io::Error| {
             store.failure.reason(2 * interval(store.failure_timeout), || {
                 error(format!("there is no connection between node {rank} and node {other}: {cause}"))
@@ -58,7 +58,7 @@ impl Links {
         store.put(&key(rank), address.to_string().as_bytes())?;
         let mut links: Vec<Option<Link>> = (0..nodes).map(|_| None).collect();
         for (other, link) in links.iter_mut().enumerate().take(rank) {
-            let missing = || error(format!("node {other} has given no address within {} s", within.as_secs()));
+            let missing = || error(format!("node {other} has given no address within {} s", timeout.as_secs()));
             let address =
                 store.get(&key(other), until.saturating_duration_since(Instant::now()))?.ok_or_else(missing)?;
             let address: SocketAddr = String::from_utf8_lossy(&address)
@@ -150,10 +150,10 @@ fn greet(listener: &TcpListener, store: &KeyValueStore, to: &Sender<(usize, TcpS
 }
 
 /// The rank that the other side of a connection gives; `None` if it is not a node of this cluster.
-fn greeted(stream: &TcpStream, id: &str, within: Duration) -> io::Result<Option<usize>> {
+fn greeted(stream: &TcpStream, id: &str, timeout: Duration) -> io::Result<Option<usize>> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    let hello = frame::receive_first(stream, within)?.unwrap_or_default();
+    let hello = frame::receive_first(stream, timeout)?.unwrap_or_default();
     stream.set_read_timeout(None)?;
     Ok(match &hello.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] {
         [protocol, b"link", of, rank] if *protocol == PROTOCOL.as_bytes() && *of == id.as_bytes() => {

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use oxc_index::IndexVec;
 use remat_ir::{
     Array, Aval, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, LiveRanges, MemoryReport, MemoryStats,
-    Moves, Profile, Rematerialization, Result, Value, expect_arguments,
+    Moves, Pass, Profile, Rematerialization, Result, Value, expect_arguments,
 };
 use remat_kernels::{Threads, forced_algorithms, matmul_precision, max_cpu_isa};
+use remat_opt::pipeline;
 use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
@@ -93,6 +94,14 @@ impl Default for Cpu {
 impl Device for Cpu {
     fn name(&self) -> &str {
         Cpu::NAME
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        pipeline::CPU
+    }
+
+    fn plans_memory(&self) -> bool {
+        true
     }
 
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {

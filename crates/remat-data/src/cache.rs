@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use remat::Result;
+use remat::files::cannot;
 use remat::layer::location;
 use tempfile::TempDir;
-
-use crate::failure::cannot;
 
 /// The operation that errors name.
 const CACHE: &str = "TokenCache";

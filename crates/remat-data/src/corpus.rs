@@ -6,13 +6,14 @@ use std::io;
 use std::path::Path;
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 use remat::ir::counted;
 use remat::layer::location;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use crate::cache::{INDEX, TokenCache};
-use crate::failure::{cannot, invalid, wrong};
+use crate::failure::invalid;
 use crate::source::Source;
 use crate::stream::{Tokenized, tokenized};
 use crate::tokenizer::Tokenizer;

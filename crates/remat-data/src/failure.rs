@@ -1,19 +1,6 @@
 //! Errors of files.
 
-use std::io;
-use std::path::Path;
-
 use remat::{Error, ErrorKind, Result};
-
-/// An error about the content of a file or folder.
-pub(crate) fn wrong(operation: &str, path: &Path, message: impl AsRef<str>) -> Error {
-    Error::new(ErrorKind::Io, operation, format!("`{}` {}", path.display(), message.as_ref()))
-}
-
-/// A system error: what could not be done with a file or folder.
-pub(crate) fn cannot(operation: &str, what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, operation, format!("cannot {what} `{}`: {error}", path.display()))
-}
 
 /// The error of an invalid argument.
 pub(crate) fn invalid(operation: &str, message: impl Into<String>) -> Error {

@@ -1,19 +1,8 @@
 //! Errors of files.
 
-use std::io;
 use std::path::Path;
 
-use remat::{Error, ErrorKind};
-
-/// An error about the content of a file or folder.
-pub(crate) fn wrong(operation: &str, path: &Path, message: impl AsRef<str>) -> Error {
-    Error::new(ErrorKind::Io, operation, format!("`{}` {}", path.display(), message.as_ref()))
-}
-
-/// A system error: what could not be done with a file or folder.
-pub(crate) fn cannot(operation: &str, what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Io, operation, format!("cannot {what} `{}`: {error}", path.display()))
-}
+use remat::Error;
 
 /// The same error, for a tensor of a file.
 pub(crate) fn of_tensor(operation: &str, path: &Path, name: &str, error: &Error) -> Error {

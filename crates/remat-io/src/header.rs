@@ -8,13 +8,13 @@ use std::fmt;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use remat::files::{cannot, wrong};
 use remat::ir::counted;
 use remat::{DType, Result};
 use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::failure::{cannot, wrong};
 use crate::name::RESERVED;
 
 /// The bytes of the header's length.

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use remat::Result;
+use remat::files::write_bytes;
 use remat::ir::Role;
 use remat::report::Profile;
 use serde_json::json;
-
-use crate::atomic::write_text;
 
 /// Writes a profile in the trace event format, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open: the steps of the forward pass, those
 /// that compute something again and those of the derivative on a track each, and the bytes of temporaries over time. The file appears complete
@@ -26,7 +25,7 @@ use crate::atomic::write_text;
 /// If the file cannot be written.
 pub fn save_trace(path: impl AsRef<Path>, profile: &Profile) -> Result<()> {
     let text = events(profile).to_string();
-    write_text("save_trace", path.as_ref(), &text)
+    write_bytes("save_trace", path.as_ref(), text.as_bytes())
 }
 
 /// A profile as JSON.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Array, Aval, Error, ErrorKind, Jaxpr, LiveRanges, MemoryReport, MemoryStats, Moves, Profile, Rematerialization,
-    Result, StepSchedule, Value, counted,
+    Array, Aval, Error, ErrorKind, Jaxpr, LiveRanges, MemoryReport, MemoryStats, Moves, Pass, Profile,
+    Rematerialization, Result, StepSchedule, Value, counted,
 };
 
 /// Options for compiling a program.
@@ -26,6 +26,17 @@ pub struct CompileOptions {
 pub trait Device: Send + Sync {
     /// The name that reports and errors print. Devices with the same name have the same memory.
     fn name(&self) -> &str;
+
+    /// The passes with which compiling begins, in their order, for reports. The list is empty if the engine takes programs as they are.
+    fn passes(&self) -> &'static [Pass] {
+        &[]
+    }
+
+    /// Whether the engine plans the memory of programs, in the memory of the host: it obeys [`CompileOptions::memory_limit`], overwrites
+    /// donated arrays of the host, and has [`Device::pareto`], [`Device::moves`] and [`Executable::profile`].
+    fn plans_memory(&self) -> bool {
+        false
+    }
 
     /// Compiles a program.
     ///

@@ -2,9 +2,9 @@
 //!
 //! Layers, each of which uses only those above it in this list (a test checks this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`occurrence`](Occurrence), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
+//! 1. `intern`, [`dtype`](DType), [`aval`](Aval), [`occurrence`](Occurrence), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, `moves`, `plan`, `display`, `print`, `profile`, `ranges`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
-//! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
+//! 3. `text`, `check`, `eval`, [`pass`](Pass), [`device`](Device), [`value`](Value), [`strength`](Budgeted): the uses of any program
 //!
 //! Not here: tracing, derivatives and all other transformations (crate `remat`), and anything fast.
 
@@ -16,6 +16,7 @@ mod display;
 mod dtype;
 mod error;
 mod eval;
+mod intern;
 mod jaxpr;
 mod literal;
 mod loc;
@@ -24,6 +25,7 @@ mod mesh;
 mod moves;
 mod occurrence;
 mod ops;
+mod pass;
 mod plan;
 mod policy;
 mod print;
@@ -50,6 +52,7 @@ pub use mesh::{Cut, Mesh, PartitionSpec, Sharding, unknown_axis};
 pub use moves::{Move, Moves};
 pub use occurrence::Occurrence;
 pub use ops::*;
+pub use pass::Pass;
 pub use plan::{RecomputedValue, Rematerialization, StepSchedule};
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
 pub use print::captured;

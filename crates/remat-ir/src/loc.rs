@@ -3,29 +3,18 @@
 //! An equation made by a rule inherits the location of the equation that it came from, so that reports of residuals show the user's line
 //! and never the rule's file.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Arc, LazyLock, RwLock};
+use std::sync::{Arc, LazyLock};
 
 use crate::Occurrence;
+use crate::intern::Interner;
 
 /// A named scope such as `loss/block`, interned: two scopes with one path are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Scope(u32);
 
-#[derive(Default)]
-struct Interner {
-    paths: Vec<Arc<str>>,
-    index: HashMap<Arc<str>, u32>,
-}
-
-static SCOPES: LazyLock<RwLock<Interner>> = LazyLock::new(|| {
-    let mut interner = Interner::default();
-    interner.paths.push("".into());
-    interner.index.insert("".into(), 0);
-    RwLock::new(interner)
-});
+static SCOPES: LazyLock<Interner<Arc<str>>> = LazyLock::new(Interner::default);
 
 impl Scope {
     /// The outermost scope, whose path is empty.
@@ -33,18 +22,7 @@ impl Scope {
 
     /// The scope with this whole path.
     pub fn new(path: &str) -> Scope {
-        if let Some(&id) = SCOPES.read().unwrap_or_else(|e| e.into_inner()).index.get(path) {
-            return Scope(id);
-        }
-        let mut interner = SCOPES.write().unwrap_or_else(|e| e.into_inner());
-        if let Some(&id) = interner.index.get(path) {
-            return Scope(id);
-        }
-        let id = interner.paths.len() as u32;
-        let path: Arc<str> = path.into();
-        interner.paths.push(path.clone());
-        interner.index.insert(path, id);
-        Scope(id)
+        if path.is_empty() { Scope::ROOT } else { Scope(SCOPES.intern(path, || path.into()).0) }
     }
 
     /// The scope `name` inside this one.
@@ -54,7 +32,7 @@ impl Scope {
 
     /// The path, its names joined by `/`.
     pub fn path(self) -> Arc<str> {
-        SCOPES.read().unwrap_or_else(|e| e.into_inner()).paths[self.0 as usize].clone()
+        SCOPES.get(self.0).unwrap_or_default()
     }
 }
 
@@ -76,7 +54,7 @@ pub struct ImportedSite {
     column: u32,
 }
 
-static IMPORTED: LazyLock<RwLock<HashSet<&'static ImportedSite>>> = LazyLock::new(RwLock::default);
+static IMPORTED: LazyLock<Interner<&'static ImportedSite>> = LazyLock::new(Interner::default);
 
 impl Site {
     /// The site of an imported program.
@@ -88,17 +66,8 @@ impl Site {
     /// assert_eq!(site, Site::imported("train.py", 31, 4));
     /// ```
     pub fn imported(file: &str, line: u32, column: u32) -> Site {
-        let site = ImportedSite { file: file.into(), line, column };
-        if let Some(known) = IMPORTED.read().unwrap_or_else(|e| e.into_inner()).get(&site) {
-            return Site::Imported(known);
-        }
-        let mut sites = IMPORTED.write().unwrap_or_else(|e| e.into_inner());
-        if let Some(known) = sites.get(&site) {
-            return Site::Imported(known);
-        }
-        let site: &'static ImportedSite = Box::leak(Box::new(site));
-        sites.insert(site);
-        Site::Imported(site)
+        let site = || ImportedSite { file: file.into(), line, column };
+        Site::Imported(IMPORTED.intern(&site(), || Box::leak(Box::new(site()))).1)
     }
 
     /// The path of the file.

@@ -1,7 +1,9 @@
 //! Which of several scopes of one path: the scopes `block` of the layers of a model have one path each, and are entered one after the other.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock, RwLock};
+use std::sync::{Arc, LazyLock};
+
+use crate::intern::Interner;
 
 /// A named scope as it was entered: its name, how often one of this name was entered before inside the one around it, and the one around it.
 /// Interned: it is a number.
@@ -16,13 +18,7 @@ struct Inner {
     number: u32,
 }
 
-#[derive(Default)]
-struct Interner {
-    all: Vec<Inner>,
-    index: HashMap<Inner, u32>,
-}
-
-static OCCURRENCES: LazyLock<RwLock<Interner>> = LazyLock::new(RwLock::default);
+static OCCURRENCES: LazyLock<Interner<Inner>> = LazyLock::new(Interner::default);
 
 impl Occurrence {
     /// Outside of all scopes.
@@ -31,26 +27,16 @@ impl Occurrence {
     /// The scope `name` inside this one, before which there were `number` others of this name.
     pub fn child(self, name: &str, number: u32) -> Occurrence {
         let inner = Inner { around: self, name: name.into(), number };
-        if let Some(&id) = OCCURRENCES.read().unwrap_or_else(|e| e.into_inner()).index.get(&inner) {
-            return Occurrence(id);
-        }
-        let mut interner = OCCURRENCES.write().unwrap_or_else(|e| e.into_inner());
-        if let Some(&id) = interner.index.get(&inner) {
-            return Occurrence(id);
-        }
-        interner.all.push(inner.clone());
-        let id = interner.all.len() as u32;
-        interner.index.insert(inner, id);
-        Occurrence(id)
+        Occurrence(OCCURRENCES.intern(&inner, || inner.clone()).0)
     }
 
     /// Itself and those around it, the outermost first.
     fn chain(self) -> Vec<(Occurrence, Inner)> {
-        let interner = OCCURRENCES.read().unwrap_or_else(|e| e.into_inner());
         let (mut chain, mut at) = (Vec::new(), self);
-        while let Some(inner) = at.0.checked_sub(1).and_then(|index| interner.all.get(index as usize)) {
-            chain.push((at, inner.clone()));
-            at = inner.around;
+        while let Some(inner) = OCCURRENCES.get(at.0) {
+            let around = inner.around;
+            chain.push((at, inner));
+            at = around;
         }
         chain.reverse();
         chain

@@ -202,7 +202,7 @@ mod tests {
             step("dot_general", Some("small"), 300, Role::Written),
             step("exp", None, 100, Role::Recomputed),
             step("dot_general", Some("small"), 400, Role::Derivative),
-            step("dot_general", Some("thin"), 100, Role::Derivative),
+            step("dot_general", Some("skinny"), 100, Role::Derivative),
         ];
         let text = Profile { steps, total: Duration::from_millis(1) }.to_string();
         let expected = "\
@@ -210,7 +210,7 @@ mod tests {
   share        time  steps  of model  operation
  70.0 %    0.700 ms      2     3.5 x  dot_general[small]
  10.0 %    0.100 ms      1     1.0 x  exp
- 10.0 %    0.100 ms      1     1.0 x  dot_general[thin]
+ 10.0 %    0.100 ms      1     1.0 x  dot_general[skinny]
   share        time  steps  of model  line
  90.0 %    0.900 ms      4     2.2 x  no line";
         assert_eq!(text, expected);

@@ -87,10 +87,10 @@ impl Policy {
     }
 
     /// The policies that this one chooses from.
-    fn alternatives<'a>(&'a self, into: &mut Vec<&'a Policy>) {
+    fn alternatives<'a>(&'a self, found: &mut Vec<&'a Policy>) {
         match self {
-            Policy::Or(parts) | Policy::First(parts) => parts.iter().for_each(|part| part.alternatives(into)),
-            _ => into.push(self),
+            Policy::Or(parts) | Policy::First(parts) => parts.iter().for_each(|part| part.alternatives(found)),
+            _ => found.push(self),
         }
     }
 

@@ -56,9 +56,9 @@ fn main() {
     for dtype in [DType::F32, DType::Bf16, DType::I8, DType::F64] {
         println!("\n{dtype}");
         for rows in [1, 2, 4, 8, 16] {
-            product(&bench, "thin by matrix", dtype, 1, [rows, 4096, 4096], [false, false]);
-            product(&bench, "thin by transposed matrix", dtype, 1, [rows, 4096, 4096], [false, true]);
-            product(&bench, "matrix by thin", dtype, 1, [4096, rows, 4096], [false, false]);
+            product(&bench, "skinny by matrix", dtype, 1, [rows, 4096, 4096], [false, false]);
+            product(&bench, "skinny by transposed matrix", dtype, 1, [rows, 4096, 4096], [false, true]);
+            product(&bench, "matrix by skinny", dtype, 1, [4096, rows, 4096], [false, false]);
         }
     }
 }

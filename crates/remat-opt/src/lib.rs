@@ -41,5 +41,5 @@ pub use cse::cse;
 pub use dce::{Dce, dce};
 pub use extrema::finds_extremum;
 pub use fold::fold_literals;
-pub use pipeline::{Pass, Stage, Stages};
+pub use pipeline::{Stage, Stages};
 pub use unroll::unrolled;

@@ -193,7 +193,7 @@ impl Finder<'_> {
         };
         let terms = [of_x, of_y].concat();
         // The order in which terms without common elements are added to the rest of the sum does not matter.
-        if to.is_none() && self.reading_sum(out) == Some(1) && are_apart(&terms) {
+        if to.is_none() && self.reading_sum(out) == Some(1) && are_disjoint(&terms) {
             self.terms[out] = terms;
             return;
         }
@@ -243,12 +243,12 @@ impl Finder<'_> {
 }
 
 /// Whether these terms have no elements in common.
-fn are_apart(terms: &[Term]) -> bool {
-    let apart = |a: &Term, b: &Term| match (a, b) {
+fn are_disjoint(terms: &[Term]) -> bool {
+    let disjoint = |a: &Term, b: &Term| match (a, b) {
         (Term::Padded(a, _), Term::Padded(b, _)) => !a.meets(b),
         _ => false,
     };
-    terms.iter().enumerate().all(|(i, a)| terms[..i].iter().all(|b| apart(a, b)))
+    terms.iter().enumerate().all(|(i, a)| terms[..i].iter().all(|b| disjoint(a, b)))
 }
 
 /// Adds the equations that add terms to a sum, in place of one equation. `common` are the positions that all terms of the sum cover.
@@ -301,10 +301,10 @@ fn beginning(jaxpr: &mut Jaxpr, eqn: &Eqn, aval: &Aval, common: &Option<Block>) 
     push(jaxpr, eqn, Pad { config }.into(), &[part, zero(aval.dtype, false)], aval)
 }
 
-fn slice(jaxpr: &mut Jaxpr, eqn: &Eqn, block: &Block, of: Atom, aval: &Aval) -> Atom {
+fn slice(jaxpr: &mut Jaxpr, eqn: &Eqn, block: &Block, operand: Atom, aval: &Aval) -> Atom {
     let strides = Shape::from_elem(1, block.start.len());
     let op = Slice { start: block.start.clone(), limit: block.end.clone(), strides };
-    push(jaxpr, eqn, op.into(), &[of], &aval.with_shape(block.shape()))
+    push(jaxpr, eqn, op.into(), &[operand], &aval.with_shape(block.shape()))
 }
 
 fn zero(dtype: DType, is_negative: bool) -> Atom {

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! [`JIT`] is for every engine. It is followed by the pipeline of the engine, which then lowers the program to steps over buffers. In debug
-//! builds the checker checks the program after each pass.
+//! builds the checker checks the program after each pass. The module of a pass has its name; `drop_unused` is in `dce`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use remat_ir::{Jaxpr, Result};
+use remat_ir::{Jaxpr, Pass, Result};
 
 use crate::{
     algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, scan_residuals, sink,
@@ -86,50 +86,6 @@ pub const XLA: &[Pass] = &[
     },
 ];
 
-/// A pass. It takes the program borrowed or owned, so that a pass that changes nothing costs no copy.
-#[derive(Clone, Copy)]
-pub struct Pass {
-    /// The name of the pass. Its module has this name; `drop_unused` is in `dce`.
-    pub name: &'static str,
-    /// The reason for the pass.
-    pub why: &'static str,
-    run: for<'a> fn(Cow<'a, Jaxpr>) -> Result<Cow<'a, Jaxpr>>,
-}
-
-impl Pass {
-    /// The pass with this name, of [`JIT`] or [`CPU`].
-    ///
-    /// ```
-    /// use remat_ir::Jaxpr;
-    /// use remat_opt::Pass;
-    /// let text = "{ lambda ; a:f32[3]. let b:f32[3] = mul a 1.0:f32[]; c:f32[3] = sin b in (c,) }";
-    /// let algebra = Pass::named("algebra").unwrap();
-    /// let after = algebra.apply(&text.parse::<Jaxpr>()?)?;
-    /// assert_eq!(after.to_string(), "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }");
-    /// # Ok::<(), remat_ir::Error>(())
-    /// ```
-    pub fn named(name: &str) -> Option<Pass> {
-        JIT.iter().chain(CPU).find(|pass| pass.name == name).copied()
-    }
-
-    /// The program after the pass.
-    ///
-    /// # Errors
-    /// If the program is not well formed; in debug builds also if the pass makes it so.
-    pub fn apply(&self, jaxpr: &Jaxpr) -> Result<Jaxpr> {
-        Ok(self.step(Cow::Borrowed(jaxpr))?.into_owned())
-    }
-
-    fn step<'a>(&self, jaxpr: Cow<'a, Jaxpr>) -> Result<Cow<'a, Jaxpr>> {
-        let jaxpr = (self.run)(jaxpr)?;
-        #[cfg(debug_assertions)]
-        if let Err(faults) = remat_ir::check(&jaxpr) {
-            return Err(crate::checked::internal(format!("the pass `{}` made a faulty program:\n{faults}", self.name)));
-        }
-        Ok(jaxpr)
-    }
-}
-
 /// The program after all passes of a pipeline.
 ///
 /// ```
@@ -147,7 +103,7 @@ impl Pass {
 /// # Errors
 /// As [`Pass::apply`].
 pub fn run(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Jaxpr> {
-    let program = pipeline.iter().try_fold(Cow::Borrowed(jaxpr), |program, pass| pass.step(program))?;
+    let program = pipeline.iter().try_fold(Cow::Borrowed(jaxpr), |program, pass| pass.apply(program))?;
     Ok(program.into_owned())
 }
 
@@ -177,9 +133,9 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
     let mut last = Cow::Borrowed(jaxpr);
     let mut stages = Vec::new();
     for &pass in pipeline {
-        let program = pass.apply(&last)?;
+        let program = pass.apply(Cow::Borrowed(&last))?;
         // Passes may renumber variables, which the text does not show.
-        let program = (program.to_string() != last.to_string()).then_some(program);
+        let program = (program.to_string() != last.to_string()).then(|| program.into_owned());
         if let Some(program) = &program {
             last = Cow::Owned(program.clone());
         }

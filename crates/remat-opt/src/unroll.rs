@@ -73,11 +73,11 @@ pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
 }
 
 /// A body of `unroll` iterations, which takes and returns that many slices at once.
-fn chunk(scan: &Scan, around: &Builder, args: &[Atom]) -> Result<Jaxpr> {
+fn chunk(scan: &Scan, outer: &Builder, args: &[Atom]) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let num_others = scan.num_consts + scan.num_carry;
     let avals = args.iter().enumerate().map(|(i, &arg)| {
-        let aval = around.aval(arg);
+        let aval = outer.aval(arg);
         if i < num_others { aval } else { aval.with_shape(aval.shape[1..].iter().copied()) }
     });
     let ins = b.inputs(avals);

@@ -21,15 +21,15 @@ use crate::value::{Name, Value};
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) op: Prim,
-    pub(crate) of: Value,
+    pub(crate) operand: Value,
     pub(crate) out: Aval,
 }
 
 impl View {
     /// This operation of this value, if it is a view.
-    pub(crate) fn new(op: &Prim, of: &Value, out: &Aval) -> Option<View> {
+    pub(crate) fn new(op: &Prim, operand: &Value, out: &Aval) -> Option<View> {
         let is_view = matches!(op, Prim::BroadcastInDim(_) | Prim::Slice(_) | Prim::Rev(_)) || keeps_elements(op);
-        is_view.then(|| View { op: op.clone(), of: of.clone(), out: out.clone() })
+        is_view.then(|| View { op: op.clone(), operand: operand.clone(), out: out.clone() })
     }
 
     /// Whether it may be the buffer of the value under another shape or layout.

@@ -98,11 +98,11 @@ impl Writer {
         &mut self,
         begin: impl AsRef<str>,
         end: impl AsRef<str>,
-        inside: impl FnOnce(&mut Writer) -> Result<T>,
+        content: impl FnOnce(&mut Writer) -> Result<T>,
     ) -> Result<T> {
         self.line(begin);
         self.depth += 1;
-        let given = inside(self)?;
+        let given = content(self)?;
         self.depth -= 1;
         self.line(end);
         Ok(given)

@@ -54,7 +54,7 @@
 //! 3. `checks`: checks of values while programs run
 //! 4. `trace`: tensors, open traces, trees
 //! 5. `tensor`: the methods of tensors
-//! 6. `api`: the transformations of closures
+//! 6. `files`, `api`: files that appear whole; the transformations of closures
 //! 7. `loops`: loops that keep a bounded number of states for reverse mode
 //! 8. [`report`]: reports of residuals, decisions of policies and memory
 //! 9. [`random`], [`optim`], [`cluster`], `testing`: built on all of these
@@ -65,6 +65,8 @@ extern crate self as remat;
 mod api;
 mod checks;
 pub mod cluster;
+#[doc(hidden)]
+pub mod files;
 mod loops;
 pub mod memory;
 pub mod nn;
@@ -150,8 +152,9 @@ pub mod layer {
 
 /// The stages of a jitted function: traced, lowered, compiled.
 pub mod stages {
+    pub use remat_ir::Pass;
     pub use remat_opt::cost::Cost;
-    pub use remat_opt::{Pass, Stage, Stages};
+    pub use remat_opt::{Stage, Stages};
 
     pub use crate::api::{Compiled, Lowered, Traced};
 }

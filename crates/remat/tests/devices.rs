@@ -9,6 +9,8 @@ use remat::{
     Cpu, DType, Device, JitOptions, Mesh, Policy, Sharding, Shardings, Tensor, checkpoint, eval_shape, grad, jit,
     jit_with, make_jaxpr, random, scan, spec, tree, value_and_grad,
 };
+use remat_ir::{Pass, Reference};
+use remat_opt::pipeline;
 
 /// The device for tests, where its plugin is installed.
 fn xla() -> Option<Device> {
@@ -159,6 +161,20 @@ fn a_function_may_be_bound_to_a_device() {
     assert!(on.steps(&x).unwrap().contains("stablehlo.multiply"));
     assert!(on.stablehlo(&x).unwrap().contains("stablehlo.multiply"));
     assert!(on.passes(&x).is_ok());
+}
+
+#[test]
+fn the_passes_of_an_engine_follow_those_of_jit() {
+    let names = |device: Device| -> Vec<&'static str> {
+        let stages = jit(|x: &Tensor| x.sin()).on(device).passes(&Tensor::from(1.0f32)).unwrap().stages;
+        stages.iter().map(|stage| stage.pass.name).collect()
+    };
+    let listed = |engine: &[Pass]| pipeline::JIT.iter().chain(engine).map(|pass| pass.name).collect::<Vec<_>>();
+    assert_eq!(names(Cpu::with_threads(1).unwrap().into()), listed(pipeline::CPU));
+    assert_eq!(names(Device::new(Reference)), listed(&[]));
+    if let Some(device) = xla() {
+        assert_eq!(names(device), listed(pipeline::XLA));
+    }
 }
 
 /// What is donated is memory of the result: as many arrays are there after a step as before it.

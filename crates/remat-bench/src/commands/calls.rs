@@ -9,7 +9,7 @@ use remat::{DType, Device, Tensor, jit, value_and_grad};
 use remat_command::arguments::{policy, up_to};
 use remat_command::table::table;
 use remat_command::times::median;
-use remat_xla::{Platform, Xla};
+use remat_xla::Xla;
 use serde::Serialize;
 
 use crate::ALLOCATOR;
@@ -130,11 +130,9 @@ fn calls() -> remat::Result<Vec<Call>> {
 /// nothing.
 fn calls_beside_plugin(device: &str) -> Result<Vec<Call>> {
     let device = Device::named(device)?;
-    let Some(platform) = Platform::of_device(device.name()) else {
+    let Some(xla) = Xla::named(device.name())? else {
         anyhow::bail!("there is no plugin beside which calls on {} could be measured", device.name());
     };
-    let ordinal = device.name().split_once(':').and_then(|(_, ordinal)| ordinal.parse().ok()).unwrap_or(0);
-    let xla = Xla::device(platform, ordinal)?;
     let mut calls = Vec::new();
     let scalar = Tensor::from(3.0f32);
     let affine = jit(|x: &Tensor| x * 2.0 + 1.0);

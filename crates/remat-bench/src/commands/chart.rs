@@ -115,14 +115,14 @@ fn panel(
     title: &str,
     policies: &[String],
     all: &[Series],
-    of: impl Fn(&Series) -> &Vec<f64>,
+    numbers: impl Fn(&Series) -> &Vec<f64>,
     decimals: usize,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     const LEFT: i32 = 140;
     const TOP: i32 = 52;
     const BAR: i32 = 18;
     let (width, _) = area.dim_in_pixel();
-    let most = all.iter().flat_map(&of).copied().fold(1e-9, f64::max);
+    let most = all.iter().flat_map(&numbers).copied().fold(1e-9, f64::max);
     let scale = (width as i32 - LEFT - 60) as f64 / most;
     area.draw(&Text::new(title.to_string(), (LEFT - 100, 8), text(&GREY, Pos::new(HPos::Left, VPos::Top))))?;
     for (i, series) in all.iter().enumerate() {
@@ -136,7 +136,7 @@ fn panel(
         let label = text(&GREY, Pos::new(HPos::Right, VPos::Center));
         area.draw(&Text::new(policy.clone(), (LEFT - 8, middle), label))?;
         for (i, series) in all.iter().enumerate() {
-            let (value, top) = (of(series)[p], top + BAR * i as i32);
+            let (value, top) = (numbers(series)[p], top + BAR * i as i32);
             let end = LEFT + (scale * value).round() as i32;
             area.draw(&Rectangle::new([(LEFT, top), (end, top + BAR - 2)], COLORS[i].filled()))?;
             let number = text(&GREY, Pos::new(HPos::Left, VPos::Center));

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use remat::{DType, Device, JitOptions, Tensor, jit_with, random};
 use remat_command::arguments::up_to;
 use remat_command::times::median;
-use remat_xla::{Platform, Xla};
+use remat_xla::Xla;
 use serde::Serialize;
 
 use crate::case::Float;
@@ -57,11 +57,7 @@ enum Line {
 /// If the device is not one of XLA, is missing, or computes something else.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let device = Device::named(&args.device)?;
-    let Some(platform) = Platform::of_device(device.name()) else {
-        bail!("{} is not a device of XLA", device.name());
-    };
-    let ordinal = device.name().split_once(':').and_then(|(_, ordinal)| ordinal.parse().ok());
-    let xla = Xla::device(platform, ordinal.context("a device without a number")?)?;
+    let xla = Xla::named(device.name())?.with_context(|| format!("{} is not a device of XLA", device.name()))?;
     let memory = xla.device_memory()?;
     say(
         out,

@@ -149,11 +149,11 @@ impl Up {
         }
     }
 
-    /// From `below` and the result of the way down at this level.
-    fn apply(&self, below: &Tensor, beside: &Tensor) -> Tensor {
+    /// From the result of the level below and the skip connection of this level.
+    fn apply(&self, coarse: &Tensor, skip: &Tensor) -> Tensor {
         let [height, width] = self.channels.spatial();
-        let enlarged = self.conv.apply(&below.repeat(2, height).repeat(2, width)).named("conv");
-        self.level.apply(&Tensor::concatenate(&[beside, &enlarged], self.channels.axis(2)))
+        let enlarged = self.conv.apply(&coarse.repeat(2, height).repeat(2, width)).named("conv");
+        self.level.apply(&Tensor::concatenate(&[skip, &enlarged], self.channels.axis(2)))
     }
 }
 

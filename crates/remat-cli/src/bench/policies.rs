@@ -7,7 +7,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use remat::Cpu;
 use remat_command::arguments;
 use remat_command::{child, progress};
 use remat_io::save_report_with;
@@ -144,7 +143,7 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 /// Writes the page of the memory of a step without a policy beside this page, with the policies that were measured as points of its curve.
 /// Returns where it is; no other engine than the native one has plans.
 fn memory_page(page: &Path, config: &Config, architecture: &Architecture, table: &Table) -> Result<Option<PathBuf>> {
-    if config.device()?.name() != Cpu::NAME {
+    if !config.device()?.engine().plans_memory() {
         return Ok(None);
     }
     let measured = table.rows.iter().filter(|row| row.measured.is_some() && row.policy != PLANNED);

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use remat::ir::{CompileOptions, MemoryStats};
 use remat::report::readable_bytes;
@@ -13,7 +13,7 @@ use remat_command::arguments;
 use remat_command::table::{readable_seconds, table};
 use remat_command::times::median;
 use remat_command::{child, progress, resident};
-use remat_xla::{DeviceMemory, Platform, Xla};
+use remat_xla::{DeviceMemory, Xla};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -249,7 +249,7 @@ fn plan(step: &Step, policy: Option<&Policy>, device: &Device) -> Result<Planned
 /// # Errors
 /// If the step cannot be traced, compiled or run, for example for lack of memory.
 fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) -> Result<Measured> {
-    let xla = xla(device)?;
+    let xla = Xla::named(device.name())?;
     let counted = || -> Result<Option<Counted>> {
         let memory = xla.as_ref().map_or(Ok(None), Xla::device_memory)?;
         Ok(memory.map(|DeviceMemory { in_use, peak, limit, allocations }| Counted { in_use, peak, limit, allocations }))
@@ -301,11 +301,4 @@ fn measure(step: &Step, policy: Option<&Policy>, device: &Device, steps: usize) 
         samples,
         timeline,
     })
-}
-
-/// The engine of a device of XLA, which counts its memory.
-fn xla(device: &Device) -> Result<Option<Xla>> {
-    let Some(platform) = Platform::of_device(device.name()) else { return Ok(None) };
-    let ordinal = device.name().split_once(':').and_then(|(_, ordinal)| ordinal.parse().ok());
-    Ok(Some(Xla::device(platform, ordinal.context("a device without a number")?)?))
 }

@@ -58,9 +58,9 @@ pub(crate) fn available() -> Option<usize> {
 }
 
 /// The smallest of the machine's value and those of its nested control groups.
-fn least(machine: Option<usize>, of_group: impl Fn(&group::Memory) -> usize) -> Option<usize> {
+fn least(machine: Option<usize>, bytes_of: impl Fn(&group::Memory) -> usize) -> Option<usize> {
     let groups = group::of_this_process(Path::new("/"));
-    machine.map(|bytes| groups.iter().map(of_group).fold(bytes, usize::min))
+    machine.map(|bytes| groups.iter().map(bytes_of).fold(bytes, usize::min))
 }
 
 fn field(name: &str) -> Option<usize> {

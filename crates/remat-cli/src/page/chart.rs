@@ -139,15 +139,15 @@ impl Rect {
     }
 
     /// The place of a label as near to its point as there is room beside others: on its right or its left, and above or below that.
-    fn label(label: &str, (x, y): (i32, i32), taken: &[Rect], inside: Rect) -> Rect {
+    fn label(label: &str, (x, y): (i32, i32), taken: &[Rect], bounds: Rect) -> Rect {
         let width = FONT.1 * label.chars().count() as i32;
-        let lines = (0..=inside.bottom / FONT.0).flat_map(|lines| [-lines, lines]);
+        let lines = (0..=bounds.bottom / FONT.0).flat_map(|lines| [-lines, lines]);
         let places = lines.flat_map(|lines| [x + 10, x - 10 - width].map(|left| (left, y + lines * FONT.0)));
         let boxes = places.map(|(left, middle)| {
             let top = middle - FONT.0 / 2;
             Rect { left, top, right: left + width, bottom: top + FONT.0 }
         });
-        let has_room = |place: &Rect| place.is_inside(&inside) && !taken.iter().any(|other| other.overlaps(place));
+        let has_room = |place: &Rect| place.is_inside(&bounds) && !taken.iter().any(|other| other.overlaps(place));
         let first = Rect { left: x + 10, top: y - FONT.0 / 2, right: x + 10 + width, bottom: y + FONT.0 / 2 };
         boxes.into_iter().find(has_room).unwrap_or(first)
     }

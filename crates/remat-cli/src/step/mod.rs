@@ -35,7 +35,7 @@ pub(crate) struct Step {
 pub(crate) type Arguments = (Model, OptimizerState<Model>, Option<LossScale>, Batch);
 
 /// The results of a step: the changed state, and its numbers.
-type Results = (Model, OptimizerState<Model>, Option<LossScale>, Numbers<Tensor>);
+pub(crate) type Results = (Model, OptimizerState<Model>, Option<LossScale>, Numbers<Tensor>);
 
 /// What is measured at a step: tensors in its program, and numbers behind it.
 #[derive(Clone, Copy, Tree)]

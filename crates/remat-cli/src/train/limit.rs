@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 use remat::ErrorKind;
+use remat::memory::Lever;
 use remat::report::readable_bytes;
 use remat_command::table::table;
 
@@ -88,8 +89,8 @@ impl Limit {
     ///
     /// # Errors
     /// Always: by how much it does not fit, and the cheapest change with which it does.
-    pub(super) fn refuse(&self, plan: &Plan, of: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
-        let changes = changes(plan, of)?;
+    pub(super) fn refuse(&self, plan: &Plan, subject: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
+        let changes = changes(plan, subject)?;
         writeln!(out, "changes that make it fit, or come closer:\n\n{}\n", self.table(&changes))?;
         let needs = self.beside.saturating_add(plan.total());
         let over = needs.saturating_sub(self.bytes);
@@ -105,51 +106,31 @@ impl Limit {
             let _ = write!(text, " ({} of it for the process itself)", readable_bytes(self.beside));
         }
         let _ = write!(text, "; model, optimizer and batch alone take {}", readable_bytes(plan.fixed()));
-        let fitting = changes.iter().filter(|change| self.fits(change.total));
-        let cost = |change: &&Change| (!change.keeps_results, change.more_operations, change.total);
+        let fitting = changes.iter().filter(|change| self.fits(change.peak));
+        let cost = |lever: &&Lever<String>| (!lever.keeps_results, lever.more_operations, lever.peak);
         match fitting.min_by(|a, b| cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal)) {
-            Some(Change { flags, total, .. }) => {
-                bail!("{text}; with {flags} it needs {}", readable_bytes(self.beside + total))
+            Some(Lever { change, peak, .. }) => {
+                bail!("{text}; with {change} it needs {}", readable_bytes(self.beside + peak))
             }
             None => bail!("{text}; nothing that was tried makes it fit"),
         }
     }
 
-    fn table(&self, changes: &[Change]) -> String {
-        let rows = changes.iter().map(|change| {
-            let mark = if self.fits(change.total) { "> " } else { "  " };
-            let again = match change.more_operations {
-                more if more > 0.005 => format!("{:.0} % more operations", 100.0 * more),
-                _ => String::new(),
-            };
-            let other = if change.keeps_results { "" } else { "other results" };
-            vec![
-                format!("{mark}{}", change.flags),
-                readable_bytes(self.beside + change.total),
-                again,
-                other.to_string(),
-            ]
-        });
-        table(&["  change", "needs", "", ""], &rows.collect::<Vec<_>>())
+    fn table(&self, changes: &[Lever<String>]) -> String {
+        let row = |lever: &Lever<String>| {
+            let mark = if self.fits(lever.peak) { "> " } else { "  " };
+            vec![format!("{mark}{}", lever.change), readable_bytes(self.beside + lever.peak), lever.price()]
+        };
+        table(&["  change", "needs", ""], &changes.iter().map(row).collect::<Vec<_>>())
     }
 }
 
-/// A change of a configuration, and the memory of a run with it.
-struct Change {
-    flags: String,
-    total: usize,
-    /// The additional operations, as a share of those of the unchanged step.
-    more_operations: f64,
-    /// Whether the losses stay the same up to rounding.
-    keeps_results: bool,
-}
-
-/// Changes that need less memory, those with the same results first.
+/// Changes of flags that need less memory, those with the same results first.
 ///
 /// # Errors
 /// As [`Plan::of`].
-fn changes(before: &Plan, of: &Subject<'_>) -> Result<Vec<Change>> {
-    let config = of.config;
+fn changes(before: &Plan, subject: &Subject<'_>) -> Result<Vec<Lever<String>>> {
+    let config = subject.config;
     let policy = |policy: &str, config: &Config| Config { policy: policy.into(), ..config.clone() };
     let parts = |count: usize, config: &Config| Config {
         batch: config.batch / count,
@@ -178,19 +159,15 @@ fn changes(before: &Plan, of: &Subject<'_>) -> Result<Vec<Change>> {
     }
     let mut changes = Vec::new();
     for changed in tried {
-        let plan = Plan::of(&of.with(&changed))?;
+        let plan = Plan::of(&subject.with(&changed))?;
         let keeps_results = changed.optimizer == config.optimizer && changed.clip_norm == config.clip_norm;
         if plan.total() < before.total() {
             let more_operations = plan.flops as f64 / before.flops.max(1) as f64 - 1.0;
-            changes.push(Change {
-                flags: flags(config, &changed)?,
-                total: plan.total(),
-                more_operations,
-                keeps_results,
-            });
+            let (change, peak) = (flags(config, &changed)?, plan.total());
+            changes.push(Lever { change, peak, more_operations, keeps_results, is_planned: true });
         }
     }
-    changes.sort_by_key(|change| (!change.keeps_results, change.total));
+    changes.sort_by_key(|lever| (!lever.keeps_results, lever.peak));
     Ok(changes)
 }
 

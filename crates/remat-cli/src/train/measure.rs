@@ -1,20 +1,20 @@
 //! The time and the memory of training steps, without a text.
 
+use std::time::Instant;
+
 use anyhow::{Result, anyhow};
 use remat::report::Profile;
-use remat::{Cpu, DType, JitOptions, jit_with, random, tree};
+use remat::{DType, JitOptions, jit_with, random, tree};
 use remat_command::resident;
 use remat_command::times::{median, median_profile};
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::plan::Subject;
-use super::steps::fit;
 use crate::config::Config;
 use crate::data::Batch;
-use crate::model::Architecture;
-use crate::run::State;
-use crate::step::{Arguments, Numbers, Step};
+use crate::model::{Architecture, Model};
+use crate::step::{Arguments, Results, Step};
 
 /// The measurements of a configuration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -40,7 +40,6 @@ pub(crate) fn architecture(config: &Config) -> Result<Architecture> {
 /// Steps of a configuration on random tokens.
 struct Steps {
     step: Step,
-    state: State,
     options: JitOptions,
     /// The key of tokens, and the shape of a batch with one more token in each sequence.
     tokens: random::Key,
@@ -53,15 +52,17 @@ struct Steps {
 }
 
 impl Steps {
+    /// The steps, and the model before the first one.
+    ///
     /// # Errors
     /// As [`measure`].
-    fn of(config: &Config) -> Result<Steps> {
+    fn of(config: &Config) -> Result<(Steps, Model)> {
         let architecture = architecture(config)?;
         let context = config.context(&architecture);
         let sequences = config.sequences(context)?;
         let device = config.device()?;
         let (mut planned, mut plan) = (None, None);
-        if device.name() == Cpu::NAME {
+        if device.engine().plans_memory() {
             let program = Subject::of_steps(config, &architecture).program()?;
             planned = Some(program.plan()?.step);
             if let Some(limit) = config.limit() {
@@ -75,11 +76,31 @@ impl Steps {
         let [weights, tokens] = random::key(config.seed).split();
         let step = Step::of(config)?;
         let model = tree::map(&config.model(&architecture, &weights)?, |leaf| leaf.to_device(&device));
-        let (optimizer, scale) = step.init(&model)?;
-        let state = State { step: 0, model, optimizer, scale };
-        let options = JitOptions { plan, ..config.options(&state.model)? };
+        let options = JitOptions { plan, ..config.options(&model)? };
         let (shape, vocabulary) = ([sequences, context + 1], architecture.vocabulary() as i64);
-        Ok(Steps { step, state, options, tokens, shape, vocabulary, planned, before })
+        Ok((Steps { step, options, tokens, shape, vocabulary, planned, before }, model))
+    }
+
+    /// What `run` measures of this many steps, which come after one that compiles, and whose memory is new. Batches are drawn between runs.
+    ///
+    /// # Errors
+    /// The first error of a step.
+    fn measured<T>(
+        &self,
+        model: Model,
+        repeat: u32,
+        run: impl Fn(Arguments) -> remat::Result<(Results, T)>,
+    ) -> remat::Result<Vec<T>> {
+        let (optimizer, scale) = self.step.init(&model)?;
+        let (mut state, mut measured) = ((model, optimizer, scale), Vec::new());
+        for number in 0..=repeat {
+            let (model, optimizer, scale) = state;
+            let batch = drawn(self.tokens.fold_in(number), self.shape, self.vocabulary);
+            let ((model, optimizer, scale, _), of_step) = run((model, optimizer, scale, batch))?;
+            state = (model, optimizer, scale);
+            measured.extend((number > 0).then_some(of_step));
+        }
+        Ok(measured)
     }
 }
 
@@ -95,24 +116,21 @@ fn drawn(key: random::Key, shape: [usize; 2], vocabulary: i64) -> Batch {
 /// # Errors
 /// If the configuration has no model or policy, or the first error of a step; if no plan is found for the limit.
 pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
-    let Steps { step, state, options, tokens, shape, vocabulary, planned, before } = Steps::of(config)?;
-    let batch = |step: u32| Ok(drawn(tokens.fold_in(step), shape, vocabulary));
-    let (mut times, mut last) = (Vec::new(), std::time::Instant::now());
-    let done = |state: &State, _: Numbers<f32>, _| {
-        // The first step compiles, and its memory is new.
-        if state.step > 1 {
-            times.push(last.elapsed().as_secs_f64());
-        }
-        last = std::time::Instant::now();
-        Ok(true)
-    };
-    fit(state, repeat + 1, &step, &options, batch, done)?;
+    let (steps, model) = Steps::of(config)?;
+    let program = jit_with(&steps.options, |arguments: &Arguments| steps.step.run(arguments));
+    let mut times = steps.measured(model, repeat, |arguments| {
+        let started = Instant::now();
+        let results = program.call(arguments)?;
+        // It is computed once it can be read.
+        results.3.loss.item::<f32>()?;
+        Ok((results, started.elapsed().as_secs_f64()))
+    })?;
     let seconds = median(&mut times);
     Ok(Measured {
         seconds,
-        tokens_per_second: (shape[0] * (shape[1] - 1)) as f64 / seconds,
-        planned,
-        resident: resident::peak().zip(before).map(|(after, before)| after.saturating_sub(before)),
+        tokens_per_second: (steps.shape[0] * (steps.shape[1] - 1)) as f64 / seconds,
+        planned: steps.planned,
+        resident: resident::peak().zip(steps.before).map(|(after, before)| after.saturating_sub(before)),
     })
 }
 
@@ -121,15 +139,8 @@ pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
 /// # Errors
 /// As [`measure`]; if the device is not the native engine.
 pub(crate) fn profiled(config: &Config, repeat: u32) -> Result<Profile> {
-    let Steps { step, state, options, tokens, shape, vocabulary, .. } = Steps::of(config)?;
-    let program = jit_with(&options, |arguments: &Arguments| step.run(arguments));
-    let (mut state, mut profiles) = ((state.model, state.optimizer, state.scale), Vec::new());
-    for number in 0..=repeat {
-        let (model, optimizer, scale) = state;
-        let batch = drawn(tokens.fold_in(number), shape, vocabulary);
-        let ((model, optimizer, scale, _), profile) = program.profile((model, optimizer, scale, batch))?;
-        state = (model, optimizer, scale);
-        profiles.extend((number > 0).then_some(profile));
-    }
+    let (steps, model) = Steps::of(config)?;
+    let program = jit_with(&steps.options, |arguments: &Arguments| steps.step.run(arguments));
+    let profiles = steps.measured(model, repeat, |arguments| program.profile(arguments))?;
     median_profile(profiles).ok_or_else(|| anyhow!("no step was timed"))
 }

@@ -92,13 +92,13 @@ impl<'a> Subject<'a> {
     /// As [`Subject::lowered`]; if the engine cannot run it, which is a defect.
     pub(super) fn program(&self) -> Result<Program<'a>> {
         let lowered = self.lowered()?;
-        Ok(Program { of: *self, compiled: lowered.compile()?, lowered })
+        Ok(Program { subject: *self, compiled: lowered.compile()?, lowered })
     }
 }
 
 /// The program of a step, compiled without a limit.
 pub(super) struct Program<'a> {
-    of: Subject<'a>,
+    subject: Subject<'a>,
     lowered: Lowered,
     compiled: Compiled,
 }
@@ -109,7 +109,7 @@ impl Program<'_> {
     /// # Errors
     /// As [`Plan::of`].
     pub(super) fn plan(&self) -> Result<Plan> {
-        Plan::new(&self.of, &self.lowered, &self.compiled)
+        Plan::new(&self.subject, &self.lowered, &self.compiled)
     }
 
     /// The plan of a step, from which others come.
@@ -125,7 +125,7 @@ impl Program<'_> {
     /// # Errors
     /// As [`Plan::of`].
     pub(super) fn planned(&self, step: &remat::Plan) -> Result<Plan> {
-        Plan::new(&self.of, &self.lowered, &step.compile()?)
+        Plan::new(&self.subject, &self.lowered, &step.compile()?)
     }
 }
 
@@ -171,8 +171,8 @@ pub(crate) fn under<'c>(
 ///
 /// # Errors
 /// As [`Plan::of`].
-pub(super) fn peak(of: &Subject<'_>) -> Result<usize> {
-    Ok(of.lowered()?.compile()?.memory_report().stats.donated_peak)
+pub(super) fn peak(subject: &Subject<'_>) -> Result<usize> {
+    Ok(subject.lowered()?.compile()?.memory_report().stats.donated_peak)
 }
 
 impl Plan {
@@ -180,15 +180,15 @@ impl Plan {
     ///
     /// # Errors
     /// If the step has an error, such as heads that do not divide the width, or a policy with a name that no value has.
-    pub(super) fn of(of: &Subject<'_>) -> Result<Plan> {
-        of.program()?.plan()
+    pub(super) fn of(subject: &Subject<'_>) -> Result<Plan> {
+        subject.program()?.plan()
     }
 
     /// The plan of a configuration whose step is compiled like this.
-    fn new(of: &Subject<'_>, lowered: &Lowered, compiled: &Compiled) -> Result<Plan> {
+    fn new(subject: &Subject<'_>, lowered: &Lowered, compiled: &Compiled) -> Result<Plan> {
         let report = compiled.memory_report();
-        let (config, step) = (of.config, Step::of(of.config)?);
-        let (model, state, scale, batches) = of.arguments(&step)?;
+        let (config, step) = (subject.config, Step::of(subject.config)?);
+        let (model, state, scale, batches) = subject.arguments(&step)?;
         let counts = [
             (Part::Parameters, leaves(&model).len()),
             (Part::Optimizer, leaves(&state).len() + leaves(&scale).len()),
@@ -198,10 +198,10 @@ impl Plan {
         let memory = divided(compiled, &arguments);
         // Evaluation and samples include the model; the state of the optimizer comes on top.
         let state = bytes(&state)? + bytes(&scale)?;
-        let rows = batch(config.batch, of.context);
+        let rows = batch(config.batch, subject.context);
         let evaluation = HeldOut::new(&options(), &step, Vec::new()).peak(&model, &rows)?;
         let evaluation = state + evaluation;
-        let sampling = if of.writing > 0 { state + of.writing } else { 0 };
+        let sampling = if subject.writing > 0 { state + subject.writing } else { 0 };
         Ok(Plan {
             parts: memory.parts().collect(),
             step: memory.peak,
@@ -241,12 +241,12 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::of`].
-    pub(super) fn useful_flops(&self, of: &Subject<'_>) -> Result<u64> {
-        let plain = Config { policy: "none".into(), ..of.config.clone() };
-        if of.config.policy == plain.policy {
+    pub(super) fn useful_flops(&self, subject: &Subject<'_>) -> Result<u64> {
+        let plain = Config { policy: "none".into(), ..subject.config.clone() };
+        if subject.config.policy == plain.policy {
             return Ok(self.flops);
         }
-        Ok(of.with(&plain).lowered()?.cost().flops)
+        Ok(subject.with(&plain).lowered()?.cost().flops)
     }
 
     /// The non-empty parts of the peak, by name.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use remat::report::readable_bytes;
-use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
+use remat::{Device, Policy, Tensor, jit_with, random, tree};
 use remat_command::arguments;
 use remat_command::command;
 use remat_command::table::thousands;
@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::data::{Batches, Text, load, open, open_again, plain};
 use crate::lock::Lock;
 use crate::model::{Architecture, Model};
-use crate::run::{Fingerprint, Run, RunOf, Saved, State};
+use crate::run::{Description, Fingerprint, Run, Saved, State};
 use crate::step::Step;
 use crate::{machine, memory};
 
@@ -149,7 +149,7 @@ impl<'a> Job<'a> {
         let loss = |model: &Model, policy: Option<&Policy>| step.loss(model, &batch, policy);
         let policy = arguments::policy(&config.policy)?;
         let peak = |policy: &str| -> Result<Option<usize>> {
-            if self.device.name() != Cpu::NAME {
+            if !self.device.engine().plans_memory() {
                 return Ok(None);
             }
             let config = Config { policy: policy.into(), ..config.clone() };
@@ -181,12 +181,12 @@ impl<'a> Job<'a> {
     /// If it does not fit; if the step has an error; if the plan of a file cannot be used and no other may be made, or cannot be written; if the
     /// output cannot be written.
     pub(super) fn plan(&self, lock: &Lock, out: &mut impl Write) -> Result<Option<Planned>> {
-        if self.device.name() != Cpu::NAME {
+        if !self.device.engine().plans_memory() {
             ensure!(!lock.is_given(), "--plan: the native engine has plans, and the device is {}", self.device.name());
             return Ok(None);
         }
-        let of = Subject::new(&self.config, &self.architecture, self.tokenizer.vocabulary())?;
-        let program = of.program()?;
+        let subject = Subject::new(&self.config, &self.architecture, self.tokenizer.vocabulary())?;
+        let program = subject.program()?;
         let mut plan = program.plan()?;
         writeln!(out, "{}", plan.describe())?;
         let (mut limit, mut step) = (Limit::of(&self.config), None);
@@ -197,14 +197,14 @@ impl<'a> Job<'a> {
         } else if let Some(full) = limit.take_if(|limit| !limit.fits(plan.total())) {
             match full.rematerialized(&plan, &program, &self.config, out)? {
                 Some((planned, of_step, now)) => (plan, step, limit) = (planned, Some(of_step), Some(now)),
-                None => full.refuse(&plan, &of, out)?,
+                None => full.refuse(&plan, &subject, out)?,
             }
         }
         if lock.is_given() && !is_locked {
             lock.write(&step.clone().map_or_else(|| program.step(), Ok)?)?;
         }
         let saves_in_background = limit.is_none_or(|limit| limit.fits(plan.saving));
-        Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&of)?, plan, step }))
+        Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&subject)?, plan, step }))
     }
 
     /// The plans of the run and of a step of it in a file, if they fit; a line says so.
@@ -263,7 +263,7 @@ impl<'a> Job<'a> {
         checkpoints: Option<Checkpoints>,
         out: &mut impl Write,
     ) -> Result<Run> {
-        let of = RunOf {
+        let description = Description {
             config: self.config.clone(),
             architecture: self.architecture.clone(),
             text: Fingerprint::of(&self.text),
@@ -271,9 +271,9 @@ impl<'a> Job<'a> {
             saves_in_background: planned.is_none_or(|planned| planned.saves_in_background),
         };
         let (Some((folder, saved)), Some(checkpoints)) = (&self.resumed, checkpoints) else {
-            return Run::begin(of, out);
+            return Run::begin(description, out);
         };
-        let run = Run::resume(folder, checkpoints, of, state.step)?;
+        let run = Run::resume(folder, checkpoints, description, state.step)?;
         writeln!(out, "resuming after step {} from {}", state.step, saved.path().display())?;
         Ok(run)
     }

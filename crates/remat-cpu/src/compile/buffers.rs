@@ -45,7 +45,7 @@ pub(super) struct Buffers {
     /// The buffer of each variable that has one.
     of_var: VarMap<Option<BufferId>>,
     /// The variables that share the buffer of another one.
-    are_guests: VarMap<bool>,
+    are_aliases: VarMap<bool>,
     pub(super) arguments: IndexVec<ArgId, BufferId>,
     pub(super) outputs: IndexVec<OutId, BufferId>,
     pub(super) constants: IndexVec<ConstId, Literal>,
@@ -60,7 +60,7 @@ impl Buffers {
             steps: steps.clone(),
             all: IndexVec::new(),
             of_var: VarMap::filled(steps.jaxpr.avals.len(), None),
-            are_guests: VarMap::filled(steps.jaxpr.avals.len(), false),
+            are_aliases: VarMap::filled(steps.jaxpr.avals.len(), false),
             arguments: IndexVec::new(),
             outputs: IndexVec::new(),
             constants: IndexVec::new(),
@@ -104,10 +104,10 @@ impl Buffers {
     }
 
     /// Gives a variable the buffer of another one.
-    pub(super) fn share(&mut self, var: Var, home: Var) {
-        let buffer = self.own(home);
+    pub(super) fn share(&mut self, var: Var, target: Var) {
+        let buffer = self.own(target);
         self.of_var[var] = Some(buffer);
-        self.are_guests[var] = true;
+        self.are_aliases[var] = true;
     }
 
     /// The buffer of a scalar constant.
@@ -152,7 +152,7 @@ impl Buffers {
 
     /// The variables that have a buffer of their own, with it.
     pub(super) fn owners(&self) -> impl Iterator<Item = (Var, BufferId)> {
-        self.of_var.iter().filter(|(var, _)| !self.are_guests[*var]).filter_map(|(var, &buffer)| Some((var, buffer?)))
+        self.of_var.iter().filter(|(var, _)| !self.are_aliases[*var]).filter_map(|(var, &buffer)| Some((var, buffer?)))
     }
 
     /// The aval of a buffer.

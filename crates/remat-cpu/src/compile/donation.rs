@@ -20,11 +20,11 @@ pub(super) fn donated_arguments(kernels: &Kernels<'_>, plan: &MemoryPlan) -> Ind
         }
     }
     let donation = |pair: &InPlace| {
-        let Location::Buffer(home) = plan.locations[pair.output] else { return None };
-        let (Owner::Argument(argument), Owner::Output(out)) = (buffers.owner(pair.input), buffers.owner(home)) else {
+        let Location::Buffer(target) = plan.locations[pair.output] else { return None };
+        let (Owner::Argument(argument), Owner::Output(out)) = (buffers.owner(pair.input), buffers.owner(target)) else {
             return None;
         };
-        let fits = buffers.aval(pair.input).dtype == buffers.aval(home).dtype && !is_returned[argument];
+        let fits = buffers.aval(pair.input).dtype == buffers.aval(target).dtype && !is_returned[argument];
         fits.then_some((argument, out))
     };
     let mut donated = index_vec![None; buffers.outputs.len()];

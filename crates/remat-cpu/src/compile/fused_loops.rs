@@ -6,7 +6,7 @@ use remat_ir::{Error, ErrorKind, Result, Var};
 use remat_kernels::{BlockedLoops, LoopPhase, PhaseMemory};
 
 use super::kernels::{BufferSlice, Kernels};
-use crate::steps::{Blocks, FusedLoop, homes, no_function, spec};
+use crate::steps::{Blocks, FusedLoop, aliases, no_function, spec};
 
 impl Kernels<'_> {
     /// Adds the step of a loop.
@@ -29,27 +29,32 @@ impl Kernels<'_> {
     pub(super) fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
         let steps = self.steps.clone();
         let specs = blocks.fused_loops.iter().map(|fused_loop| spec(&steps, fused_loop)).collect::<Result<Vec<_>>>()?;
-        let homes = homes(&steps, &blocks.fused_loops, &blocks.outs, blocks.space, &specs)?;
-        let mut buffers =
-            BlockBuffers { homes: &homes, outs: Vec::new(), inside: Vec::new(), full: Vec::new(), inputs: Vec::new() };
+        let aliases = aliases(&steps, &blocks.fused_loops, &blocks.outs, blocks.space, &specs)?;
+        let mut buffers = BlockBuffers {
+            aliases: &aliases,
+            outs: Vec::new(),
+            inside: Vec::new(),
+            full: Vec::new(),
+            inputs: Vec::new(),
+        };
         for (at, &out) in blocks
             .fused_loops
             .iter()
             .enumerate()
             .flat_map(|(at, fused_loop)| fused_loop.outs.iter().map(move |out| (at, out)))
         {
-            let home = buffers.home(out);
-            let of_kind = if blocks.outs.contains(&home) {
+            let target = buffers.alias_target(out);
+            let of_kind = if blocks.outs.contains(&target) {
                 &mut buffers.outs
-            } else if steps.jaxpr.avals[home].size() == blocks.space[1] {
+            } else if steps.jaxpr.avals[target].size() == blocks.space[1] {
                 &mut buffers.inside
             } else {
-                let last = specs.iter().rposition(|(_, inputs)| inputs.contains(&home)).unwrap_or(at);
-                buffers.put_in_block(home, at, last);
+                let last = specs.iter().rposition(|(_, inputs)| inputs.contains(&target)).unwrap_or(at);
+                buffers.put_in_block(target, at, last);
                 continue;
             };
-            if !of_kind.contains(&home) {
-                of_kind.push(home);
+            if !of_kind.contains(&target) {
+                of_kind.push(target);
             }
         }
         let mut phases = Vec::new();
@@ -65,8 +70,8 @@ impl Kernels<'_> {
             kernel.ok_or_else(|| Error::new(ErrorKind::Internal, "loop", "a loop cannot be computed in blocks"))?;
         let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
         let outs = outs.iter().map(|&v| self.buffers.own(v)).collect();
-        for (&var, &home) in homes.iter().filter(|(_, home)| blocks.outs.contains(home)) {
-            self.buffers.share(var, home);
+        for (&var, &target) in aliases.iter().filter(|(_, target)| blocks.outs.contains(target)) {
+            self.buffers.share(var, target);
         }
         self.push(last.and_then(|fused_loop| Some(fused_loop.members.last()?.eqn)), kernel.into(), inputs, outs)
     }
@@ -81,7 +86,7 @@ impl Kernels<'_> {
 
 /// The memory in which the loops of a step find their operands.
 struct BlockBuffers<'a> {
-    homes: &'a HashMap<Var, Var>,
+    aliases: &'a HashMap<Var, Var>,
     outs: Vec<Var>,
     inside: Vec<Var>,
     /// Values with one element per position of the space, each with the number of its memory and the last loop that reads it.
@@ -91,8 +96,8 @@ struct BlockBuffers<'a> {
 
 impl BlockBuffers<'_> {
     /// The variable whose memory this variable shares, or itself.
-    fn home(&self, var: Var) -> Var {
-        self.homes.get(&var).copied().unwrap_or(var)
+    fn alias_target(&self, var: Var) -> Var {
+        self.aliases.get(&var).copied().unwrap_or(var)
     }
 
     /// Gives a value of full size memory of the block: that of one which no loop reads any more when this loop computes it, if there is
@@ -105,19 +110,19 @@ impl BlockBuffers<'_> {
 
     /// The memory of a variable. A variable that none of the loops computes becomes an input.
     fn memory(&mut self, var: Var) -> PhaseMemory {
-        let home = self.home(var);
-        let position = |vars: &[Var]| vars.iter().position(|&other| other == home);
+        let target = self.alias_target(var);
+        let position = |vars: &[Var]| vars.iter().position(|&other| other == target);
         if let Some(out) = position(&self.outs) {
             return PhaseMemory::Output(out);
         }
         if let Some(value) = position(&self.inside) {
             return PhaseMemory::Inside(value);
         }
-        if let Some(&(_, number, _)) = self.full.iter().find(|value| value.0 == home) {
+        if let Some(&(_, number, _)) = self.full.iter().find(|value| value.0 == target) {
             return PhaseMemory::Block(number);
         }
         PhaseMemory::Input(position(&self.inputs).unwrap_or_else(|| {
-            self.inputs.push(home);
+            self.inputs.push(target);
             self.inputs.len() - 1
         }))
     }

@@ -93,11 +93,11 @@ fn span(kernels: &Kernels<'_>, plan: &MemoryPlan, slice: &BufferSlice) -> Result
     }
     let (memory, start) = match plan.locations[buffer] {
         Location::Arena(offset) => (Memory::Arena, offset),
-        Location::Buffer(home) => match kernels.buffers.owner(home) {
+        Location::Buffer(target) => match kernels.buffers.owner(target) {
             Owner::Argument(argument) => (Memory::Argument(argument), 0),
             Owner::Output(out) => (Memory::Output(out), 0),
             Owner::Constant(constant) => (Memory::Constant(constant), 0),
-            Owner::Temporary => return Err(internal(format!("the temporary {home} is not in the arena"))),
+            Owner::Temporary => return Err(internal(format!("the temporary {target} is not in the arena"))),
         },
     };
     Ok(Span { dtype, bytes, memory, offset: start + offset })

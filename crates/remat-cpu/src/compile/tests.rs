@@ -226,7 +226,7 @@ fn barrier(x: &str, is_there: bool) -> String {
 }
 
 /// An exponential that only a sum and a comparison read: no result can be in its memory.
-fn without_a_home(are_apart: bool) -> String {
+fn without_an_alias(are_apart: bool) -> String {
     let text = format!(
         "{{ lambda ; x:IMAGES z:NUMBER. let
           e0:IMAGES = exp x
@@ -293,7 +293,7 @@ fn loops_in_blocks_have_the_bits_and_no_more_memory_than_apart() {
     // The fewest channels that qualify.
     together_and_apart(|are_apart| normalisation(are_apart, "f32", [4, 32, 37, 37]));
     together_and_apart(repeated);
-    together_and_apart(without_a_home);
+    together_and_apart(without_an_alias);
     together_and_apart(one_of_two);
 }
 
@@ -365,12 +365,12 @@ fn a_buffer_belongs_to_one_variable() {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = Rc::new(Steps::of(jaxpr).expect("it has steps"));
     let [b, c] = [0, 1].map(|i: usize| steps.jaxpr.eqns[i].outs[0]);
-    for (guest, home) in [(b, c), (c, b)] {
+    for (alias, target) in [(b, c), (c, b)] {
         let mut buffers = Buffers::new(&steps);
-        buffers.share(guest, home);
+        buffers.share(alias, target);
         let owners: Vec<_> = buffers.owners().map(|(var, _)| var).collect();
-        assert!(owners.contains(&home) && !owners.contains(&guest), "{owners:?}");
-        assert_eq!(buffers.of_var(guest), buffers.of_var(home));
+        assert!(owners.contains(&target) && !owners.contains(&alias), "{owners:?}");
+        assert_eq!(buffers.of_var(alias), buffers.of_var(target));
     }
 }
 

@@ -197,8 +197,8 @@ impl Candidate<'_> {
     fn definition(&self, buffer: BufferId) -> String {
         let memory = match self.keeping.plan.locations[buffer] {
             Location::Arena(offset) => format!("@{offset}"),
-            Location::Buffer(home) if home == buffer => String::new(),
-            Location::Buffer(home) => format!("@{}", self.name(home)),
+            Location::Buffer(target) if target == buffer => String::new(),
+            Location::Buffer(target) => format!("@{}", self.name(target)),
         };
         format!("{}:{}{memory}", self.name(buffer), self.kernels.buffers.aval(buffer))
     }

@@ -81,23 +81,23 @@ pub(super) fn merge_reductions(steps: &mut Steps) {
     let mut all = std::mem::take(&mut steps.steps);
     let mut written: Vec<usize> = vec![0; steps.jaxpr.avals.len()];
     for at in 0..all.len() {
-        let home = home(steps, &all, at, &written).unwrap_or(at);
-        if home < at
+        let target = merge_target(steps, &all, at, &written).unwrap_or(at);
+        if target < at
             && let (before, [Step::Loop(fused_loop), ..]) = all.split_at_mut(at)
-            && let Some(Step::Loop(into)) = before.get_mut(home)
+            && let Some(Step::Loop(into)) = before.get_mut(target)
         {
             into.members.append(&mut fused_loop.members);
             into.outs.append(&mut fused_loop.outs);
         }
         // Steps are counted from one; arguments are written at zero.
-        all[home].outs().for_each(|out| written[out.0 as usize] = home + 1);
+        all[target].outs().for_each(|out| written[out.0 as usize] = target + 1);
     }
     all.retain(|step| !matches!(step, Step::Loop(fused_loop) if fused_loop.members.is_empty()));
     steps.steps = all;
 }
 
 /// The first reduction into which this one can be merged.
-fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usize> {
+fn merge_target(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usize> {
     let reduction = |i: usize| match &all[i] {
         Step::Loop(fused_loop) => fused_loop.reduction.as_ref().map(|over| (fused_loop, over)),
         _ => None,

@@ -22,4 +22,4 @@ mod views;
 pub(crate) use ir::{Blocks, FusedLoop, Step, Steps, Value};
 pub(crate) use moves::parts::Part;
 pub(crate) use moves::{Change, MOVERS, Mover, Program, Proposal};
-pub(crate) use placement::{homes, no_function, spec};
+pub(crate) use placement::{aliases, no_function, spec};

@@ -81,14 +81,14 @@ pub(crate) fn spec(steps: &Steps, fused_loop: &FusedLoop) -> Result<(LoopSpec, V
 ///
 /// # Errors
 /// If there is no function for an operation of a loop.
-pub(crate) fn homes(
+pub(crate) fn aliases(
     steps: &Steps,
     fused_loops: &[FusedLoop],
     outs: &[Var],
     space: [usize; 3],
     specs: &[(LoopSpec, Vec<Var>)],
 ) -> Result<HashMap<Var, Var>> {
-    let mut homes: HashMap<Var, Var> = HashMap::new();
+    let mut aliases: HashMap<Var, Var> = HashMap::new();
     for (at, (fused_loop, (spec, inputs))) in fused_loops.iter().zip(specs).enumerate().rev() {
         let mut taken = Vec::new();
         for (i, k) in BlockedLoops::in_place(spec).ok_or_else(|| no_function(steps, fused_loop))? {
@@ -97,16 +97,21 @@ pub(crate) fn homes(
                 fused_loops[..at].iter().any(|fused_loop| fused_loop.outs.contains(&var)) && !outs.contains(&var);
             let is_read_later = specs[at + 1..].iter().any(|(_, inputs)| inputs.contains(&var));
             let is_same = steps.jaxpr.avals[var].dtype == steps.jaxpr.avals[out].dtype;
-            let home = homes.get(&out).copied().unwrap_or(out);
-            let has_array = outs.contains(&home) || steps.jaxpr.avals[home].size() == space[1];
-            if is_inside && !is_read_later && is_same && has_array && !homes.contains_key(&var) && !taken.contains(&out)
+            let target = aliases.get(&out).copied().unwrap_or(out);
+            let has_array = outs.contains(&target) || steps.jaxpr.avals[target].size() == space[1];
+            if is_inside
+                && !is_read_later
+                && is_same
+                && has_array
+                && !aliases.contains_key(&var)
+                && !taken.contains(&out)
             {
-                homes.insert(var, home);
+                aliases.insert(var, target);
                 taken.push(out);
             }
         }
     }
-    Ok(homes)
+    Ok(aliases)
 }
 
 pub(crate) fn no_function(steps: &Steps, fused_loop: &FusedLoop) -> Error {

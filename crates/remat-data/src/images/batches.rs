@@ -77,15 +77,15 @@ impl ImageBatches {
     /// # Errors
     /// If the number of channels differs, a mean is not finite, or a deviation is not positive.
     #[track_caller]
-    pub fn with_channels(mut self, of: &Channels) -> Result<ImageBatches> {
+    pub fn with_channels(mut self, channels: &Channels) -> Result<ImageBatches> {
         let loc = location();
         let count = self.values.len();
-        if of.mean.len() != count || of.deviation.len() != count {
-            let (means, deviations) = (of.mean.len(), of.deviation.len());
+        if channels.mean.len() != count || channels.deviation.len() != count {
+            let (means, deviations) = (channels.mean.len(), channels.deviation.len());
             let message = format!("there are {means} means and {deviations} standard deviations for {count} channels");
             return Err(invalid(BATCHES, message).at(loc));
         }
-        for (values, (&mean, &deviation)) in self.values.iter_mut().zip(of.mean.iter().zip(&of.deviation)) {
+        for (values, (&mean, &deviation)) in self.values.iter_mut().zip(channels.mean.iter().zip(&channels.deviation)) {
             if !mean.is_finite() || !deviation.is_finite() || deviation <= 0.0 {
                 let message =
                     format!("values cannot be normalised by a mean of {mean} and a standard deviation of {deviation}");

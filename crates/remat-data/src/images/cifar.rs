@@ -4,9 +4,9 @@ use std::io::Read;
 use std::path::Path;
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 
 use super::{IMAGES, Images, Split, check_labels, file};
-use crate::failure::{cannot, wrong};
 use crate::open::reader;
 
 /// Height and width.

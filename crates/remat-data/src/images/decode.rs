@@ -8,10 +8,11 @@ use std::path::Path;
 use image::imageops::FilterType;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use remat::files::{cannot, wrong};
 use remat::{Error, Result};
 
 use super::{Fit, IMAGES, Pictures};
-use crate::failure::{cannot, expect_memory, wrong};
+use crate::failure::expect_memory;
 
 /// Decodes a picture to the bytes of an image, row by row and pixel by pixel. The format is detected from the content, not from the name.
 /// The picture is rotated according to its EXIF orientation, and transparent pixels are blended with white.

@@ -6,10 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 use remat::ir::counted;
 
 use super::{IMAGES, Images, Inner, Pixels, size_of};
-use crate::failure::{cannot, invalid, listed, wrong};
+use crate::failure::{invalid, listed};
 
 /// The extensions of pictures.
 const PICTURES: [&str; 3] = ["png", "jpg", "jpeg"];

@@ -4,9 +4,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 
 use super::{IMAGES, Images, Split, check_labels, size_of};
-use crate::failure::{cannot, wrong};
 use crate::open::reader;
 
 /// The files of MNIST: images and labels.

@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
+use remat::files::wrong;
 use remat::ir::counted;
 use remat::layer::location;
 use remat::{Error, ErrorKind, Result};
 
-use crate::failure::{invalid, listed, wrong};
+use crate::failure::{invalid, listed};
 pub use batches::{ImageBatch, ImageBatches};
 pub use folder::{Fit, Pictures};
 

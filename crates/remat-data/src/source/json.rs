@@ -6,13 +6,14 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 use remat::ir::did_you_mean;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::piece::{Piece, cut};
 use super::{Pieces, READ};
-use crate::failure::{cannot, listed, wrong};
+use crate::failure::listed;
 
 /// The longest element: longer than any text, and a bound for files with other content.
 const LONGEST: u64 = 1 << 28;

@@ -14,12 +14,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use remat::files::{cannot, wrong};
 use remat::ir::counted;
 use remat::layer::location;
 use remat::{Error, ErrorKind, Result};
 use twox_hash::XxHash3_64;
 
-use crate::failure::{cannot, wrong};
 use crate::guard::guarded;
 use files::Below;
 pub use piece::Piece;

@@ -10,11 +10,12 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use remat::Result;
+use remat::files::{cannot, wrong};
 use remat::ir::did_you_mean;
 
 use super::piece::{Piece, cut};
 use super::{Pieces, READ};
-use crate::failure::{cannot, listed, wrong};
+use crate::failure::listed;
 
 /// The rows that are read at a time; the reader also holds a page.
 const ROWS: usize = 256;

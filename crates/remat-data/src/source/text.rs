@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
+use remat::files::cannot;
+
 use super::piece::{PIECE, Piece, end_of_piece};
 use super::{Pieces, READ};
-use crate::failure::cannot;
 
 /// The pieces of a file of text, which is one document.
 pub(super) fn pieces(path: &Path, mut reader: impl Read + Send + 'static) -> Pieces {

@@ -1,16 +1,16 @@
 //! Tokenizers of Hugging Face, by the crate `tokenizers`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::hash::Hasher;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
+use remat::files::{cannot, write_bytes, wrong};
 use remat::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use twox_hash::XxHash3_64;
 
 use super::{FILE, TOKENIZER};
-use crate::failure::{cannot, wrong};
 use crate::guard::guarded;
 
 /// Names of the token that ends documents, in GPT-2, Llama 2, Llama 3, Gemma.
@@ -107,7 +107,7 @@ impl Model {
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
         let at = folder.join(CONFIG);
         match &self.config {
-            Some(config) => replace(&at, config)?,
+            Some(config) => write_bytes(TOKENIZER, &at, config)?,
             None => match fs::remove_file(&at) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(cannot(TOKENIZER, "remove", &at, &error));
@@ -115,7 +115,7 @@ impl Model {
                 _ => {}
             },
         }
-        replace(&folder.join(FILE), &self.json)
+        write_bytes(TOKENIZER, &folder.join(FILE), &self.json)
     }
 
     pub(super) fn encode(&self, texts: &[&[u8]]) -> Result<Vec<Vec<u32>>> {
@@ -127,21 +127,6 @@ impl Model {
     pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {
         used("decode", || self.inner.decode(tokens, true))
     }
-}
-
-/// Replaces a file atomically: a kill or a full disk leaves no partial file.
-///
-/// # Errors
-/// That of the system.
-fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let new = path.with_extension("json.new");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().map_err(|error| cannot(TOKENIZER, "write", path, &error))
 }
 
 /// What a tokenizer makes of something.

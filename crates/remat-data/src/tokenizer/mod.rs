@@ -7,12 +7,13 @@ mod huggingface;
 use std::path::Path;
 
 use remat::Result;
+use remat::files::wrong;
 use remat::layer::location;
 use twox_hash::XxHash3_64;
 
 pub use decoder::Decoder;
 
-use crate::failure::{invalid, wrong};
+use crate::failure::invalid;
 
 /// The operation that errors name.
 const TOKENIZER: &str = "Tokenizer";

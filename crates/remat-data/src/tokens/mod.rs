@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use remat::Result;
+use remat::files::wrong;
 use twox_hash::XxHash3_64;
 
-use crate::failure::{invalid, wrong};
+use crate::failure::invalid;
 pub(crate) use header::Header;
 pub(crate) use write::{ToFiles, ToMemory, Writer};
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 use remat::ir::counted;
 use twox_hash::XxHash3_64;
 
 use super::header::{self, Header};
 use super::{Bytes, Part, TOKENS};
-use crate::failure::{cannot, wrong};
 
 /// The bytes that are read at a time for the checksum.
 const BLOCK: usize = 1 << 20;

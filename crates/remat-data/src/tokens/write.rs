@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use remat::Result;
+use remat::files::cannot;
 use twox_hash::XxHash3_64;
 
 use super::header::{self, Header};
 use super::{Bytes, Inner, Part, TOKENS, Tokens, width_of};
-use crate::failure::cannot;
 
 /// The most tokens of a shard: 256 MiB or 512 MiB.
 const SHARD: u64 = 1 << 27;

@@ -8,12 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use remat::files::{cannot, sync_folder, write_synced};
 use remat::{Error, ErrorKind, Result};
 
 use super::Snapshot;
 use super::manifest::{self, Manifest, Summing, tree_file};
-use crate::atomic::{sync_folder, write_synced};
-use crate::failure::cannot;
 use crate::safetensors;
 
 const OPERATION: &str = "Checkpoints::save";

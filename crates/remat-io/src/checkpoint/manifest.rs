@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::failure::{cannot, wrong};
 use crate::open;
 
 /// The name of the file.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::SystemTime;
 
+use remat::files::wrong;
 use remat::ir::{counted, did_you_mean};
 use remat::{Error, Result, Tree};
 use serde::de::DeserializeOwned;
@@ -13,7 +14,7 @@ use super::Progress;
 use super::folder::{self, Entry};
 use super::manifest::{self, Files, Manifest, tree_file};
 use super::write;
-use crate::failure::{listed, wrong};
+use crate::failure::listed;
 use crate::safetensors::of_operation;
 use crate::{LoadOptions, SafeTensors};
 

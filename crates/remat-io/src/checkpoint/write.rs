@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use remat::files::{cannot, wrong};
 use remat::{Error, ErrorKind, Result};
 
 use super::{Snapshot, folder};
-use crate::failure::{cannot, wrong};
 use crate::open;
 
 /// The options of [`Checkpoints::open_with`].

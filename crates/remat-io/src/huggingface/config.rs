@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use remat::files::{cannot, wrong};
 use remat::{DType, Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::failure::{cannot, wrong};
 use crate::open;
 
 /// The name of the file.

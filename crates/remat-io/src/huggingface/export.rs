@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use remat::files::{cannot, write_synced, wrong};
 use remat::{DType, Error, ErrorKind, Result, eval_shape};
 use serde_json::json;
 
 use super::config::{self, torch_name};
 use super::{Pretrained, WEIGHTS, family};
-use crate::atomic::{NewFolder, write_synced};
-use crate::failure::{cannot, wrong};
+use crate::atomic::NewFolder;
 use crate::name::Named;
 use crate::safetensors::{self, Index, Sizes};
 

@@ -36,11 +36,11 @@ pub use export::{ExportOptions, save, save_with, save_with_files};
 
 use std::path::{Path, PathBuf};
 
+use remat::files::wrong;
 use remat::{DType, Result, eval_shape};
 
 use self::config::Fields;
 use self::family::Model;
-use crate::failure::wrong;
 use crate::{LoadOptions, SafeTensors};
 
 /// A model that can be read from and written to Hugging Face's format: [`Gpt2`](remat::nn::Gpt2) and [`Llama`](remat::nn::Llama).

@@ -87,12 +87,12 @@ fn event(seconds: f64, step: u64, rest: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// A message in a field of another.
-fn nested(field: u32, into: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+fn nested(field: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = Vec::new();
     content(&mut bytes);
-    encode_key(field, WireType::LengthDelimited, into);
-    encode_varint(bytes.len() as u64, into);
-    into.extend(bytes);
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend(bytes);
 }
 
 fn since_epoch() -> f64 {

@@ -6,12 +6,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use remat::files::{cannot, write_bytes};
 use remat::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::atomic::write_text;
-use crate::failure::cannot;
 use crate::open::open;
 use events::Events;
 
@@ -70,7 +69,7 @@ impl Metrics {
         std::fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
         let path = folder.join(Metrics::FILE);
         let kept = kept_lines(&path, step).map_err(|error| cannot(METRICS, "read", &path, &error))?;
-        write_text(METRICS, &path, &kept)?;
+        write_bytes(METRICS, &path, kept.as_bytes())?;
         let file = OpenOptions::new().append(true).open(&path).map_err(|error| cannot_write(&path, &error))?;
         let events = Events::create(folder, step.saturating_add(1))?;
         Ok(Metrics { path, lines: BufWriter::new(file), events })

@@ -10,10 +10,9 @@ mod inert;
 use std::io::Write;
 use std::path::Path;
 
+use remat::files::{self, cannot};
 use remat::{Error, ErrorKind, Plan, Result};
 
-use crate::atomic::write_file;
-use crate::failure::cannot;
 use data::Report;
 
 const PAGE: &str = include_str!("page/page.html");
@@ -94,7 +93,7 @@ pub fn save_report_with(
     let report = Report::of(title, plans, policies)?;
     let write =
         |file: &mut dyn Write| write_page(file, &report).map_err(|error| cannot(operation, "write", path, &error));
-    write_file(operation, path, write)
+    files::write(operation, path, write)
 }
 
 /// The page with these data.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use remat::Result;
+use remat::files::{cannot, wrong};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{cannot, wrong};
 use crate::open;
 
 /// The JSON of an index, as Hugging Face writes it.

@@ -6,12 +6,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use remat::files::{cannot, wrong};
 use remat::ir::{Array, Aval, counted, did_you_mean};
 use remat::{Error, ErrorKind, Result, Tensor, Tree, tree};
 
 use super::index;
 use crate::element;
-use crate::failure::{cannot, listed, of_tensor, wrong};
+use crate::failure::{listed, of_tensor};
 use crate::header::{self, Header};
 use crate::name::{self, Named};
 use crate::open;

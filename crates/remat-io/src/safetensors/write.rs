@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use remat::files::{self, cannot};
 use remat::ir::Aval;
 use remat::{DType, Device, Error, ErrorKind, Result, Tree};
 
-use crate::atomic::write_file;
-use crate::failure::{cannot, of_tensor};
+use crate::failure::of_tensor;
 use crate::name::{self, Named};
 use crate::{element, header};
 
@@ -61,7 +61,8 @@ pub fn save<T: Tree>(path: impl AsRef<Path>, tree: &T) -> Result<()> {
 pub fn save_with<T: Tree>(options: &SaveOptions, path: impl AsRef<Path>, tree: &T) -> Result<()> {
     let (loc, path) = (remat::layer::location(), path.as_ref());
     let tensors = name::named(tree)?;
-    write_file("save", path, |out| write("save", path, tensors, &options.metadata, out)).map_err(|error| error.at(loc))
+    files::write("save", path, |out| write("save", path, tensors, &options.metadata, out))
+        .map_err(|error| error.at(loc))
 }
 
 /// Writes tensors into a stream, for a file at `path`. Each is dropped as soon as it is written.

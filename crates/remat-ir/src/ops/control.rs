@@ -166,11 +166,11 @@ impl Operation for Scan {
         }
         let (carries, ys) = outs.split_at_mut(self.num_carry);
         expect_avals(self.name(), "carry", carries, "the body takes", &takes[self.num_consts..xs])?;
-        let mut wanted = takes;
-        for aval in &mut wanted[xs..] {
+        let mut expected = takes;
+        for aval in &mut expected[xs..] {
             aval.shape.insert(0, self.length);
         }
-        expect_avals(self.name(), "operand", ins, "the loop takes", &wanted)?;
+        expect_avals(self.name(), "operand", ins, "the loop takes", &expected)?;
         for aval in ys {
             aval.shape.insert(0, self.length);
         }
@@ -221,10 +221,10 @@ impl Operation for Cond {
         let Some((index, operands)) = ins.split_first() else {
             return Err(Error::new(ErrorKind::Argument, self.name(), "there is no index"));
         };
-        let wanted = Aval::scalar(DType::I32);
-        if *index != wanted {
-            let kind = if index.dtype == wanted.dtype { ErrorKind::Shape } else { ErrorKind::DType };
-            return Err(Error::new(kind, self.name(), format!("the index is {index} and has to be {wanted}")));
+        let expected = Aval::scalar(DType::I32);
+        if *index != expected {
+            let kind = if index.dtype == expected.dtype { ErrorKind::Shape } else { ErrorKind::DType };
+            return Err(Error::new(kind, self.name(), format!("the index is {index} and has to be {expected}")));
         }
         let outs = first.out_avals();
         for (i, branch) in self.branches.iter().enumerate() {
@@ -245,10 +245,10 @@ impl Operation for CustomJvp {
         let outs = self.call.out_avals();
         let argument = argument(self.name(), ins, self.num_consts)?;
         if let Some(jvp) = &self.jvp {
-            let wanted: Vec<Aval> = ins.iter().chain(floats(argument)).cloned().collect();
-            expect_avals(self.name(), "input of the jvp", &jvp.in_avals(), "the function wants", &wanted)?;
-            let wanted = with_tangents(&outs);
-            expect_avals(self.name(), "result of the jvp", &jvp.out_avals(), "the function wants", &wanted)?;
+            let expected: Vec<Aval> = ins.iter().chain(floats(argument)).cloned().collect();
+            expect_avals(self.name(), "input of the jvp", &jvp.in_avals(), "the function wants", &expected)?;
+            let expected = with_tangents(&outs);
+            expect_avals(self.name(), "result of the jvp", &jvp.out_avals(), "the function wants", &expected)?;
         }
         Ok(outs)
     }
@@ -270,10 +270,10 @@ impl Operation for CustomVjp {
         }
         let (results, residuals) = given.split_at(outs.len());
         expect_avals(self.name(), "result of fwd", results, "the function gives", &outs)?;
-        let wanted: Vec<Aval> = residuals.iter().chain(floats(&outs)).cloned().collect();
-        expect_avals(self.name(), "input of bwd", &bwd.in_avals(), "fwd wants", &wanted)?;
-        let wanted: Vec<Aval> = floats(argument).cloned().collect();
-        expect_avals(self.name(), "result of bwd", &bwd.out_avals(), "the function wants", &wanted)?;
+        let expected: Vec<Aval> = residuals.iter().chain(floats(&outs)).cloned().collect();
+        expect_avals(self.name(), "input of bwd", &bwd.in_avals(), "fwd wants", &expected)?;
+        let expected: Vec<Aval> = floats(argument).cloned().collect();
+        expect_avals(self.name(), "result of bwd", &bwd.out_avals(), "the function wants", &expected)?;
         Ok(outs)
     }
 }
@@ -324,17 +324,22 @@ fn with_tangents(avals: &[Aval]) -> Vec<Aval> {
     avals.iter().chain(floats(avals)).cloned().collect()
 }
 
-/// Fails unless `got` equals the avals `wanted`. The message reads `{what} 2 is f32[3] and {wants} f32[4]`.
-pub(super) fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, wanted: &[Aval]) -> Result<()> {
-    if got.len() != wanted.len() {
-        let message =
-            format!("{what} count is {} ({}) and {wants} {} ({})", got.len(), list(got), wanted.len(), list(wanted));
+/// Fails unless `got` equals the avals `expected`. The message reads `{what} 2 is f32[3] and {wants} f32[4]`.
+pub(super) fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, expected: &[Aval]) -> Result<()> {
+    if got.len() != expected.len() {
+        let message = format!(
+            "{what} count is {} ({}) and {wants} {} ({})",
+            got.len(),
+            list(got),
+            expected.len(),
+            list(expected)
+        );
         return Err(Error::new(ErrorKind::Argument, name, message));
     }
-    for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
-        if got != wanted {
-            let kind = if got.dtype == wanted.dtype { ErrorKind::Shape } else { ErrorKind::DType };
-            return Err(Error::new(kind, name, format!("{what} {i} is {got} and {wants} {wanted}")));
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        if got != expected {
+            let kind = if got.dtype == expected.dtype { ErrorKind::Shape } else { ErrorKind::DType };
+            return Err(Error::new(kind, name, format!("{what} {i} is {got} and {wants} {expected}")));
         }
     }
     Ok(())

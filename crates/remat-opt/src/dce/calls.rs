@@ -54,9 +54,9 @@ fn dce_body(body: &Arc<Jaxpr>, used: &[bool], keep_ins: &[bool]) -> Result<Body>
     })
 }
 
-fn call(body: &Arc<Jaxpr>, of: impl Fn(Arc<Jaxpr>) -> Op, used_outs: &[bool]) -> Result<Pruned> {
+fn call(body: &Arc<Jaxpr>, make: impl Fn(Arc<Jaxpr>) -> Op, used_outs: &[bool]) -> Result<Pruned> {
     let pruned = dce_body(body, used_outs, &vec![false; body.ins.len()])?;
-    Ok(Pruned { op: of(pruned.jaxpr), used_ins: pruned.used_ins, kept_outs: used_outs.to_vec() })
+    Ok(Pruned { op: make(pruned.jaxpr), used_ins: pruned.used_ins, kept_outs: used_outs.to_vec() })
 }
 
 /// A carry is needed if its last value is, or if a needed carry or output depends on it.

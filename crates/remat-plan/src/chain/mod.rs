@@ -210,9 +210,9 @@ impl Chain {
 }
 
 /// The sums over the blocks before each block, and over all.
-fn sums(blocks: &[Block], of: impl Fn(&Block) -> u64) -> Vec<u64> {
+fn sums(blocks: &[Block], value: impl Fn(&Block) -> u64) -> Vec<u64> {
     let sums = blocks.iter().scan(0, |sum, block| {
-        *sum += of(block);
+        *sum += value(block);
         Some(*sum)
     });
     std::iter::once(0).chain(sums).collect()

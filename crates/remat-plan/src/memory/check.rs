@@ -73,13 +73,15 @@ fn locations(graph: &Graph, plan: &MemoryPlan) -> Result<()> {
                 return Err(internal(format!("{buffer} of {bytes} bytes at {offset} is outside of the arena")));
             }
             Location::Arena(_) => {}
-            Location::Buffer(home) if home == buffer && node.kind != BufferKind::Temporary => {}
-            Location::Buffer(home) => {
-                let fits = graph.buffers.get(home).is_some_and(|home| {
-                    home.kind == BufferKind::Output && home.bytes == node.bytes && node.kind == BufferKind::Temporary
+            Location::Buffer(target) if target == buffer && node.kind != BufferKind::Temporary => {}
+            Location::Buffer(target) => {
+                let fits = graph.buffers.get(target).is_some_and(|target| {
+                    target.kind == BufferKind::Output
+                        && target.bytes == node.bytes
+                        && node.kind == BufferKind::Temporary
                 });
                 if !fits {
-                    return Err(internal(format!("{buffer} cannot lie in the memory of {home}")));
+                    return Err(internal(format!("{buffer} cannot lie in the memory of {target}")));
                 }
             }
         }
@@ -187,13 +189,13 @@ impl<'a> Memory<'a> {
         self.graph.buffers[a].bytes == self.graph.buffers[b].bytes
             && match (self.plan.locations[a], self.plan.locations[b]) {
                 (Location::Arena(a), Location::Arena(b)) => a == b,
-                (Location::Buffer(a), Location::Buffer(b)) => self.home(a) == self.home(b),
+                (Location::Buffer(a), Location::Buffer(b)) => self.alias_target(a) == self.alias_target(b),
                 _ => false,
             }
     }
 
-    /// The buffer whose memory a home refers to.
-    fn home(&self, buffer: BufferId) -> BufferId {
+    /// The buffer in whose memory one lies that has the memory of this buffer: the argument that was donated to it, or itself.
+    fn alias_target(&self, buffer: BufferId) -> BufferId {
         self.donated[buffer].unwrap_or(buffer)
     }
 
@@ -203,7 +205,7 @@ impl<'a> Memory<'a> {
         bytes == 0
             || match self.plan.locations[buffer] {
                 Location::Arena(offset) => self.arena_holds(offset, bytes, Holds::Buffer(buffer)),
-                Location::Buffer(home) => self.own[self.home(home)] == Some(buffer),
+                Location::Buffer(target) => self.own[self.alias_target(target)] == Some(buffer),
             }
     }
 
@@ -216,9 +218,9 @@ impl<'a> Memory<'a> {
         match self.plan.locations[buffer] {
             _ if bytes == 0 => {}
             Location::Arena(offset) => self.write_arena(offset, bytes, Holds::Buffer(buffer)),
-            Location::Buffer(home) => {
-                let home = self.home(home);
-                self.own[home] = Some(buffer);
+            Location::Buffer(target) => {
+                let target = self.alias_target(target);
+                self.own[target] = Some(buffer);
             }
         }
     }

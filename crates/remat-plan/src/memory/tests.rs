@@ -230,8 +230,8 @@ fn locations_outside_of_their_memory_are_found() {
     assert_eq!(fault(|_, plan, _| plan.scratch[StepId::new(1)] = 320), message);
     let message = "b0 is not a temporary and lies at 0 of the arena";
     assert_eq!(fault(|s, plan, _| plan.locations[s.x] = Location::Arena(0)), message);
-    for (home, message) in [(0, "b2 cannot lie in the memory of b0"), (5, "b2 cannot lie in the memory of b5")] {
-        assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Buffer(BufferId::new(home))), message);
+    for (target, message) in [(0, "b2 cannot lie in the memory of b0"), (5, "b2 cannot lie in the memory of b5")] {
+        assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Buffer(BufferId::new(target))), message);
     }
     let message = "b2 cannot lie in the memory of b70";
     assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Buffer(BufferId::new(70))), message);

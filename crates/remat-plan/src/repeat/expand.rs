@@ -48,7 +48,7 @@ impl Expanded {
 
 /// The runs so far.
 struct Expansion<'g> {
-    of: &'g Graph,
+    original: &'g Graph,
     graph: Graph,
     step_of: IndexVec<StepId, StepId>,
     buffer_of: IndexVec<BufferId, BufferId>,
@@ -61,27 +61,27 @@ struct Expansion<'g> {
 }
 
 impl<'g> Expansion<'g> {
-    fn new(of: &'g Graph) -> Expansion<'g> {
+    fn new(original: &'g Graph) -> Expansion<'g> {
         let is_given = |kind| matches!(kind, BufferKind::Argument | BufferKind::Constant);
-        let newest = of.buffers.iter_enumerated().map(|(number, b)| is_given(b.kind).then_some(number)).collect();
-        let mut writer = index_vec![None; of.buffers.len()];
-        for (number, step) in of.steps.iter_enumerated() {
+        let newest = original.buffers.iter_enumerated().map(|(number, b)| is_given(b.kind).then_some(number)).collect();
+        let mut writer = index_vec![None; original.buffers.len()];
+        for (number, step) in original.steps.iter_enumerated() {
             step.writes.iter().for_each(|&buffer| writer[buffer] = Some(number));
         }
         Expansion {
-            of,
-            graph: Graph { steps: IndexVec::new(), buffers: of.buffers.clone() },
+            original,
+            graph: Graph { steps: IndexVec::new(), buffers: original.buffers.clone() },
             step_of: IndexVec::new(),
-            buffer_of: of.buffers.indices().collect(),
+            buffer_of: original.buffers.indices().collect(),
             newest,
-            has_run: index_vec![false; of.steps.len()],
-            is_over: index_vec![false; of.steps.len()],
+            has_run: index_vec![false; original.steps.len()],
+            is_over: index_vec![false; original.steps.len()],
             writer,
         }
     }
 
     fn run(&mut self, number: StepId) -> Result<()> {
-        let Some(step) = self.of.steps.get(number) else {
+        let Some(step) = self.original.steps.get(number) else {
             return Err(internal(format!("there is no {number}")));
         };
         let is_again = std::mem::replace(&mut self.has_run[number], true);
@@ -95,7 +95,7 @@ impl<'g> Expansion<'g> {
                 return Err(internal(format!("{number} reads {read}, which no run has computed")));
             };
             node.reads.push(copy);
-            if self.of.buffers[read] == (BufferNode { bytes: 0, kind: BufferKind::Temporary })
+            if self.original.buffers[read] == (BufferNode { bytes: 0, kind: BufferKind::Temporary })
                 && let Some(writer) = self.writer[read]
             {
                 self.is_over[writer] = true;
@@ -105,7 +105,7 @@ impl<'g> Expansion<'g> {
         for &write in &step.writes {
             let copy = if is_again { self.copy(write) } else { write };
             // The first copy of an output stays where the caller wants it.
-            if !is_again || self.of.buffers[write].kind == BufferKind::Temporary {
+            if !is_again || self.original.buffers[write].kind == BufferKind::Temporary {
                 self.newest[write] = Some(copy);
             }
             node.writes.push(copy);
@@ -126,11 +126,11 @@ impl<'g> Expansion<'g> {
     /// A further copy of a buffer. The caller has the first of an output.
     fn copy(&mut self, buffer: BufferId) -> BufferId {
         self.buffer_of.push(buffer);
-        self.graph.buffers.push(BufferNode { kind: BufferKind::Temporary, ..self.of.buffers[buffer] })
+        self.graph.buffers.push(BufferNode { kind: BufferKind::Temporary, ..self.original.buffers[buffer] })
     }
 
     fn finish(self) -> Result<Expanded> {
-        if let Some(number) = self.of.steps.indices().find(|&number| !self.has_run[number]) {
+        if let Some(number) = self.original.steps.indices().find(|&number| !self.has_run[number]) {
             return Err(internal(format!("{number} never runs")));
         }
         Ok(Expanded { graph: self.graph, step_of: self.step_of, buffer_of: self.buffer_of })

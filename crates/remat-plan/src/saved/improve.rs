@@ -35,7 +35,7 @@ pub(super) fn best(region: &Region, budget: u64) -> State {
 
 /// The best choices at the prices where the budget is just kept and just missed, from one that fits on. The second is `None` if the first is
 /// the cheapest of all.
-fn neighbours(region: &Region, mut within: State, budget: u64) -> (State, Option<State>) {
+fn neighbours(region: &Region, mut feasible: State, budget: u64) -> (State, Option<State>) {
     let network = Network::new(region);
     // The least cost, and for this the fewest bytes.
     let mut beyond = region.state(network.cheapest(Prices::of_ratio(1, u64::MAX)));
@@ -43,26 +43,26 @@ fn neighbours(region: &Region, mut within: State, budget: u64) -> (State, Option
         return (beyond, None);
     }
     for _ in 0..MOST_PRICES {
-        let (more_bytes, more_cost) = (beyond.bytes - within.bytes, within.cost.saturating_sub(beyond.cost));
+        let (more_bytes, more_cost) = (beyond.bytes - feasible.bytes, feasible.cost.saturating_sub(beyond.cost));
         if more_cost == 0 {
             break;
         }
         let found = region.state(network.cheapest(Prices::of_ratio(more_cost, more_bytes)));
-        if found.bytes <= within.bytes || found.bytes >= beyond.bytes {
+        if found.bytes <= feasible.bytes || found.bytes >= beyond.bytes {
             break;
         }
         // What is above the line between the two, or on it, is not on the hull.
-        let saves = u128::from(within.cost.saturating_sub(found.cost)) * u128::from(more_bytes);
-        if saves <= u128::from(found.bytes - within.bytes) * u128::from(more_cost) {
+        let saves = u128::from(feasible.cost.saturating_sub(found.cost)) * u128::from(more_bytes);
+        if saves <= u128::from(found.bytes - feasible.bytes) * u128::from(more_cost) {
             break;
         }
         if found.bytes <= budget {
-            within = found;
+            feasible = found;
         } else {
             beyond = found;
         }
     }
-    (within, Some(beyond))
+    (feasible, Some(beyond))
 }
 
 /// Whether `gain` per `bytes` is more than that of another, of which no bytes is the best.

@@ -270,7 +270,7 @@ pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) ->
     Ok(pareto_front(plans, |plan| (plan.judged.peak, plan.judged.time)))
 }
 
-/// The Pareto front of plans: those that take less time than all with fewer bytes, from the fewest bytes on. `of` gives the bytes and the
+/// The Pareto front of plans: those that take less time than all with fewer bytes, from the fewest bytes on. `cost` gives the bytes and the
 /// time of a plan.
 ///
 /// ```
@@ -278,11 +278,11 @@ pub fn pareto(graph: &Graph, order: &[StepId], points: usize, effort: Effort) ->
 /// let plans = vec![(300, 10), (100, 30), (200, 30), (200, 20)];
 /// assert_eq!(pareto_front(plans, |&plan| plan), [(100, 30), (200, 20), (300, 10)]);
 /// ```
-pub fn pareto_front<T>(mut plans: Vec<T>, of: impl Fn(&T) -> (usize, u64)) -> Vec<T> {
-    plans.sort_by_key(&of);
+pub fn pareto_front<T>(mut plans: Vec<T>, cost: impl Fn(&T) -> (usize, u64)) -> Vec<T> {
+    plans.sort_by_key(&cost);
     let mut front: Vec<T> = Vec::new();
     for plan in plans {
-        if front.last().is_none_or(|last| of(&plan).1 < of(last).1) {
+        if front.last().is_none_or(|last| cost(&plan).1 < cost(last).1) {
             front.push(plan);
         }
     }

@@ -133,8 +133,8 @@ impl<'a> Context<'a, '_> {
         Ok((id, value))
     }
 
-    fn word(&self, cursor: &mut Cursor<'a>, of: Enumeration) -> Result<Attr<'a>> {
-        Ok(Attr::Word(of, cursor.varint()?))
+    fn word(&self, cursor: &mut Cursor<'a>, kind: Enumeration) -> Result<Attr<'a>> {
+        Ok(Attr::Word(kind, cursor.varint()?))
     }
 
     /// An attribute of the VHLO dialect.

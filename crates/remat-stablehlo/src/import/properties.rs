@@ -46,9 +46,9 @@ impl<'a, 'm> Node<'a, 'm> {
         usize::try_from(self.int(name)?).map_err(|_| self.wrong(name, "a size"))
     }
 
-    pub(crate) fn word(&self, name: &str, of: Enumeration) -> Result<u64> {
+    pub(crate) fn word(&self, name: &str, expected: Enumeration) -> Result<u64> {
         match self.get(name)? {
-            Attr::Word(kind, word) if *kind == of => Ok(*word),
+            Attr::Word(kind, word) if *kind == expected => Ok(*word),
             _ => Err(self.wrong(name, "a word that it may be")),
         }
     }

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use remat_cluster::KeyValueStore;
 use remat_ir::{
-    Array, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemorySpace, Result, Value, counted,
+    Array, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemorySpace, Pass, Result, Value, counted,
 };
+use remat_opt::pipeline;
 
 use self::array::OnDevice;
 use self::compiler::Compiler;
@@ -76,6 +77,21 @@ impl Xla {
     /// As [`Plugin::find`] and [`Xla::of_plugin`].
     pub fn device(platform: Platform, ordinal: usize) -> Result<Xla> {
         Xla::of_plugin(&Plugin::find(platform)?, ordinal)
+    }
+
+    /// The device with this name, `cuda:1`, or `cuda` for the first; nothing if that is not the name of one device of XLA.
+    ///
+    /// ```
+    /// assert!(remat_xla::Xla::named("cpu")?.is_none(), "that is the native engine");
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Xla::device`].
+    pub fn named(name: &str) -> Result<Option<Xla>> {
+        let ordinal = name.split_once(':').map_or(Some(0), |(_, ordinal)| ordinal.parse().ok());
+        let place = Platform::of_device(name).zip(ordinal);
+        place.map(|(platform, ordinal)| Xla::device(platform, ordinal)).transpose()
     }
 
     /// The first device of a plugin.
@@ -184,6 +200,10 @@ impl Xla {
 impl Device for Xla {
     fn name(&self) -> &str {
         &self.0.name
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        pipeline::XLA
     }
 
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use remat_ir::{
     Array, Aval, CompileOptions, Device, DeviceArray, DeviceBuffer, Error, ErrorKind, Executable, Jaxpr, MemoryReport,
-    MemorySpace, MemoryStats, Mesh, PartitionSpec, Result, Sharding, Value, counted, cut_shard, expect_arguments,
+    MemorySpace, MemoryStats, Mesh, PartitionSpec, Pass, Result, Sharding, Value, counted, cut_shard, expect_arguments,
     join_shards,
 };
+use remat_opt::pipeline;
 
 use super::clients;
 use super::compiler::Compiler;
@@ -120,13 +121,13 @@ impl XlaDevices {
 }
 
 /// The message for a request of more devices than this process has, with the number of all processes.
-fn too_few(platform: Platform, count: usize, there: usize, of_all: usize) -> String {
+fn too_few(platform: Platform, count: usize, there: usize, total: usize) -> String {
     let asked = format!("{count} devices of {} are asked for, and ", platform.device_name());
-    if count > of_all || there == of_all {
-        return format!("{asked}the plugin has {}", counted(of_all, "device"));
+    if count > total || there == total {
+        return format!("{asked}the plugin has {}", counted(total, "device"));
     }
     format!(
-        "{asked}this process has {} of the {of_all} of its cluster; a program runs on the devices of one process: cut it over these, and sum gradients \
+        "{asked}this process has {} of the {total} of its cluster; a program runs on the devices of one process: cut it over these, and sum gradients \
          between processes by remat::cluster",
         counted(there, "device")
     )
@@ -135,6 +136,10 @@ fn too_few(platform: Platform, count: usize, there: usize, of_all: usize) -> Str
 impl Device for XlaDevices {
     fn name(&self) -> &str {
         &self.0.name
+    }
+
+    fn passes(&self) -> &'static [Pass] {
+        pipeline::XLA
     }
 
     fn devices(&self) -> usize {

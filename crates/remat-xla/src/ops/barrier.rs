@@ -35,7 +35,7 @@ fn current(w: &mut Writer, value: &Value) -> Result<Value> {
     while w.versions.is_stale(&at)
         && let Some(view) = w.versions.view(&at)
     {
-        let (view, of) = (view.clone(), w.versions.newest(&view.of));
+        let (view, of) = (view.clone(), w.versions.newest(&view.operand));
         views.push((at, view));
         at = of;
     }
@@ -56,9 +56,9 @@ fn base(w: &Writer, value: &Value) -> Value {
     let mut at = w.versions.newest(value);
     while let Some(view) = w.versions.view(&at)
         && (view.shares_buffer() || w.versions.is_stale(&at))
-        && !matches!(view.of.name, Name::Literal(_))
+        && !matches!(view.operand.name, Name::Literal(_))
     {
-        at = w.versions.newest(&view.of);
+        at = w.versions.newest(&view.operand);
     }
     at
 }

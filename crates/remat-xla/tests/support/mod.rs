@@ -2,25 +2,18 @@
 
 use std::io::Write;
 
-use remat_xla::{Platform, Xla};
+use remat_xla::Xla;
 
 /// The environment variable with another device than XLA on the CPU, such as `cuda:0`, for the tests that run on any.
 const DEVICE: &str = "REMAT_TEST_DEVICE";
 
-/// The platform and the ordinal in the environment variable.
-fn of_variable() -> (Platform, usize) {
-    let name = std::env::var(DEVICE).unwrap_or_else(|_| "xla-cpu".to_string());
-    let Some(platform) = Platform::of_device(&name) else { panic!("{DEVICE} is `{name}`, which is no device of XLA") };
-    let ordinal = name.split_once(':').map_or(Some(0), |(_, ordinal)| ordinal.parse().ok());
-    (platform, ordinal.unwrap_or_else(|| panic!("{DEVICE} is `{name}`, whose ordinal is no number")))
-}
-
 /// XLA on the tested device, by default the CPU; nothing, and a loud word about it, where the plugin is not installed. Where
 /// `REMAT_REQUIRE_PLUGINS` is set that is a failure: so a script that has installed it cannot pass without it.
 pub(crate) fn xla() -> Option<Xla> {
-    let (platform, ordinal) = of_variable();
-    match Xla::device(platform, ordinal) {
-        Ok(xla) => Some(xla),
+    let name = std::env::var(DEVICE).unwrap_or_else(|_| "xla-cpu".to_string());
+    match Xla::named(&name) {
+        Ok(Some(xla)) => Some(xla),
+        Ok(None) => panic!("{DEVICE} is `{name}`, which is no device of XLA"),
         Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
         Err(error) => {
             not_tested(&error.to_string());

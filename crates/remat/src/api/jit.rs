@@ -1,16 +1,15 @@
 //! Compiled functions.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use remat_cpu::Cpu;
 use remat_ir::{
     Aval, Call, Error, ErrorKind, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Policy, Profile, Result, Value,
 };
 use remat_opt::cost::Cost;
+use remat_opt::lru::Lru;
 use remat_opt::{Stages, pipeline};
-use remat_xla::Platform;
 
 use super::limit::OverLimit;
 use super::plan::Plan;
@@ -94,7 +93,7 @@ pub struct JitOptions {
 /// It can be called from several threads if the function's captured values can be shared between threads.
 ///
 /// The native engine keeps the memory of temporaries of each compiled program between calls, as many bytes as [`Jitted::memory`] reports.
-/// Dropping the `Jitted` frees it. Programs for one [`Cpu::sharing_memory`] share one such memory.
+/// Dropping the `Jitted` frees it. Programs for one [`Cpu::sharing_memory`](crate::Cpu::sharing_memory) share one such memory.
 pub struct Jitted<A, R: Output, F> {
     f: F,
     pub(super) name: Arc<str>,
@@ -102,7 +101,7 @@ pub struct Jitted<A, R: Output, F> {
     pub(super) in_shardings: Option<Shardings>,
     pub(super) out_shardings: Option<Shardings>,
     loc: Loc,
-    cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
+    cache: Mutex<Programs<R::Tree>>,
     /// The program of the last call. The next call usually has the same kind of argument, and comparing it with the last one is much faster
     /// than building a key and its hash.
     last: Mutex<Option<Arc<Entry<R::Tree>>>>,
@@ -122,14 +121,11 @@ struct Key {
     axes: Vec<Binding>,
 }
 
-/// The most programs that a function keeps. Behind them it forgets all.
-const PROGRAMS: usize = 4096;
-
-/// The entry of a key.
-enum Slot<T> {
-    /// A thread is tracing it.
-    Tracing,
-    Ready(Arc<Entry<T>>),
+/// The programs of a function. Of a key that is made anew at each call, as by a callable policy, they would gather without end.
+struct Programs<T> {
+    ready: Lru<Key, Arc<Entry<T>>>,
+    /// The keys that threads are tracing.
+    tracing: HashSet<Key>,
 }
 
 /// A traced function, and its executables once they are needed.
@@ -172,7 +168,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
         in_shardings: options.in_shardings.clone(),
         out_shardings: options.out_shardings.clone(),
         loc: current_loc(),
-        cache: Mutex::new(HashMap::new()),
+        cache: Mutex::new(Programs { ready: Lru::default(), tracing: HashSet::new() }),
         last: Mutex::new(None),
         traced: Condvar::new(),
         marker: PhantomData,
@@ -374,12 +370,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let traced = self.trace(args)?;
         let passes = || {
             let device = self.target.device_for("passes", traced.captured(), &[])?;
-            let engine = match device.name() {
-                Cpu::NAME => pipeline::CPU,
-                name if Platform::of_device(name).is_some() => pipeline::XLA,
-                _ => &[],
-            };
-            Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
+            Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, device.engine().passes()])
         };
         let loc = current_loc();
         passes().map_err(|error: Error| error.at(loc))
@@ -435,19 +426,19 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         self.lower(args)?.stablehlo()
     }
 
-    /// The number of programs that are kept, at most 4096: one for each structure and avals of the argument. If the function calls custom functions, it
+    /// The number of programs that are kept, at most 2,048: one for each structure and avals of the argument. If the function calls custom functions, it
     /// is traced anew for each number of derivatives that are taken of it.
     pub fn cache_size(&self) -> usize {
-        self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
+        self.cache().ready.len()
     }
 
     /// Forgets all programs, after an option has changed.
     pub(super) fn forget(&mut self) {
-        self.cache.get_mut().unwrap_or_else(|e| e.into_inner()).clear();
+        self.cache.get_mut().unwrap_or_else(|e| e.into_inner()).ready = Lru::default();
         *self.last.get_mut().unwrap_or_else(|e| e.into_inner()) = None;
     }
 
-    fn cache(&self) -> MutexGuard<'_, HashMap<Key, Slot<R::Tree>>> {
+    fn cache(&self) -> MutexGuard<'_, Programs<R::Tree>> {
         self.cache.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -462,24 +453,20 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             if is_selecting() {
                 break None;
             }
-            key.order = None;
-            if let Some(Slot::Ready(entry)) = cache.get(&key) {
-                self.remember(entry);
-                return Ok(entry.clone());
-            }
-            key.order = Some((Order::current(), region_policy()));
-            match cache.get(&key) {
-                Some(Slot::Ready(entry)) => {
-                    self.remember(entry);
-                    return Ok(entry.clone());
-                }
-                Some(Slot::Tracing) if Tracer::is_open() => break None,
-                Some(Slot::Tracing) => cache = self.traced.wait(cache).unwrap_or_else(|e| e.into_inner()),
-                None => {
-                    cache.insert(key.clone(), Slot::Tracing);
-                    break Some(Claim { jit: self, key: &key });
+            for order in [None, Some((Order::current(), region_policy()))] {
+                key.order = order;
+                if let Some(entry) = cache.ready.get(&key) {
+                    *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(entry.clone());
+                    return Ok(entry);
                 }
             }
+            if cache.tracing.insert(key.clone()) {
+                break Some(Claim { jit: self, key: &key });
+            }
+            if Tracer::is_open() {
+                break None;
+            }
+            cache = self.traced.wait(cache).unwrap_or_else(|e| e.into_inner());
         };
         // Traced without the lock: the function may call this very function again.
         drop(cache);
@@ -491,12 +478,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let entry =
             Arc::new(Entry { key: Key { order, ..key.clone() }, program, paths, like, compiled: Mutex::default() });
         if is_cacheable {
-            let mut cache = self.cache();
-            // Of a key that is made anew at each call, as by a callable policy, programs would gather without end.
-            if cache.len() >= PROGRAMS {
-                cache.retain(|_, slot| matches!(slot, Slot::Tracing));
-            }
-            cache.insert(entry.key.clone(), Slot::Ready(entry.clone()));
+            self.cache().ready.insert(entry.key.clone(), entry.clone());
         }
         drop(own);
         Ok(entry)
@@ -515,10 +497,6 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             || order.as_ref().is_none_or(|(order, policy)| *order == Order::current() && *policy == region_policy());
         let is_same = has_avals && is_same_order() && *axes == bindings();
         is_same.then_some((leaves, entry))
-    }
-
-    fn remember(&self, entry: &Arc<Entry<R::Tree>>) {
-        *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(entry.clone());
     }
 
     /// The function, with sharding constraints on its argument and result if there are any.
@@ -569,7 +547,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 /// Whether a call donates a leaf: its memory has no other reference, and is the device's.
 fn is_donated(device: &Device, leaf: &Tensor) -> bool {
     match &leaf.0 {
-        Repr::Concrete(Value::Host(array)) => device.name() == Cpu::NAME && array.is_donated(),
+        Repr::Concrete(Value::Host(array)) => device.engine().plans_memory() && array.is_donated(),
         Repr::Concrete(value) => value.is_donated(),
         _ => false,
     }
@@ -593,10 +571,7 @@ struct Claim<'a, A, R: Output, F> {
 impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
     /// Also runs if the function failed or panicked: the next thread then traces it.
     fn drop(&mut self) {
-        let mut cache = self.jit.cache.lock().unwrap_or_else(|e| e.into_inner());
-        if matches!(cache.get(self.key), Some(Slot::Tracing)) {
-            cache.remove(self.key);
-        }
+        self.jit.cache.lock().unwrap_or_else(|e| e.into_inner()).tracing.remove(self.key);
         self.jit.traced.notify_all();
     }
 }
@@ -618,19 +593,17 @@ mod tests {
         assert!(memory.donated_peak < memory.peak, "{memory}");
         let options = JitOptions { memory_limit: Some(memory.donated_peak), ..JitOptions::default() };
         let limited = jit_with(&options, step);
-        let is_repeated = || -> Vec<bool> {
-            let entries = limited.cache();
-            let entries =
-                entries.values().filter_map(|slot| if let Slot::Ready(entry) = slot { Some(entry) } else { None });
-            let compiled = entries.flat_map(|entry| entry.compiled.lock().unwrap_or_else(|e| e.into_inner()).clone());
-            compiled.map(|compiled| compiled.rematerialization().is_some()).collect()
+        let is_repeated = || -> Result<Vec<bool>> {
+            let (_, entry) = limited.found(&x())?;
+            let compiled = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
+            Ok(compiled.iter().map(|compiled| compiled.rematerialization().is_some()).collect())
         };
         limited.call(x())?;
-        assert_eq!(is_repeated(), [false]);
+        assert_eq!(is_repeated()?, [false]);
         // A caller who keeps the argument needs its bytes too.
         let kept = x();
         limited.call(kept.clone())?;
-        assert_eq!(is_repeated(), [true]);
+        assert_eq!(is_repeated()?, [true]);
         drop(kept);
         Ok(())
     }

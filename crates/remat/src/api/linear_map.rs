@@ -58,10 +58,10 @@ struct Words {
     operation: &'static str,
     argument: &'static str,
     /// The value whose tangent or cotangent the argument is.
-    of: &'static str,
+    value: &'static str,
 }
 
-const PULLBACK: Words = Words { operation: "vjp", argument: "cotangent", of: "result" };
+const PULLBACK: Words = Words { operation: "vjp", argument: "cotangent", value: "result" };
 
 /// The origin of the residuals, so that a map can describe them.
 struct ResidualOrigin {
@@ -89,7 +89,7 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         let paths = argument.paths().to_vec();
         let num_captured = program.captured.len();
         let program = LinearProgram {
-            words: Words { operation: "linearize", argument: "tangent", of: "argument" },
+            words: Words { operation: "linearize", argument: "tangent", value: "argument" },
             jaxpr: split.staged,
             taken: differentiated,
             given: float_outs,
@@ -164,7 +164,7 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
     pub fn call(&self, argument: &X) -> Result<Y> {
         let LinearProgram { words, jaxpr, loc, .. } = &*self.program;
         let call = current_loc();
-        let leaves = self.program.argument.matching(words.operation, words.argument, words.of, argument, call)?;
+        let leaves = self.program.argument.matching(words.operation, words.argument, words.value, argument, call)?;
         self.expect_residuals(&self.residuals).map_err(|e| e.at(call))?;
         let args = [self.residuals.clone(), select(&leaves, &self.program.taken)].concat();
         let outs = run(words.operation, jaxpr, &args, *loc)?;

@@ -3,7 +3,7 @@
 use remat_ir::{Error, ErrorKind, Loc, Result};
 
 use super::jit::Jitted;
-use crate::trace::{Output, Tensor, Tracer, Tree, current_loc, leaves, map, rebuild};
+use crate::trace::{Output, Tensor, Tracer, Tree, cloned, current_loc, leaves, map, rebuild};
 
 impl<S: Tree, B: Tree, X: Tree, R: Output<Tree = (S, X)>, F: Fn(&(S, B)) -> R> Jitted<(S, B), R, F> {
     /// Runs a function of a state and a batch that returns the next state and a result, and puts the next state in the place of the old one.
@@ -34,7 +34,7 @@ impl<S: Tree, B: Tree, X: Tree, R: Output<Tree = (S, X)>, F: Fn(&(S, B)) -> R> J
     #[track_caller]
     pub fn update(&self, state: &mut S, batch: &B) -> Result<X> {
         let loc = current_loc();
-        let args = (map(state, Tensor::clone), map(batch, Tensor::clone));
+        let args = (cloned(state), cloned(batch));
         let (given, entry) = self.found(&args)?;
         drop(args);
         if Tracer::is_open() {

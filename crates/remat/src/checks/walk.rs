@@ -21,7 +21,7 @@ pub(crate) struct Checked {
 
 /// Where in a program an equation runs, besides its line.
 #[derive(Clone, Default)]
-struct Inside {
+struct Context {
     /// The iterations of the loops around it, the outermost first.
     iterations: Vec<Iteration>,
     /// Whether the region or the loop around it is one of a derivative.
@@ -35,23 +35,23 @@ struct Inside {
 struct Iteration {
     number: usize,
     /// The number of iterations, if it is known.
-    of: Option<usize>,
+    count: Option<usize>,
 }
 
-impl Inside {
+impl Context {
     /// The body of a loop in this iteration.
-    fn iteration(&self, number: usize, of: Option<usize>) -> Inside {
-        let mut inside = self.clone();
-        inside.iterations.push(Iteration { number, of });
-        inside
+    fn iteration(&self, number: usize, count: Option<usize>) -> Context {
+        let mut context = self.clone();
+        context.iterations.push(Iteration { number, count });
+        context
     }
 
     /// What an error says of the place: `, in iteration 7 of 12, in the derivative`.
     fn told(&self, loc: Loc) -> String {
         let mut text = String::new();
-        for Iteration { number, of } in &self.iterations {
-            let _ = match of {
-                Some(of) => write!(text, ", in iteration {number} of {of}"),
+        for Iteration { number, count } in &self.iterations {
+            let _ = match count {
+                Some(count) => write!(text, ", in iteration {number} of {count}"),
                 None => write!(text, ", in iteration {number}"),
             };
         }
@@ -77,7 +77,7 @@ impl Checked {
     /// # Errors
     /// As the operation; of kind [`ErrorKind::Value`] if a check fails.
     pub(crate) fn apply(self, op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
-        self.operation(op, operands, Loc::UNKNOWN, &Inside::default())
+        self.operation(op, operands, Loc::UNKNOWN, &Context::default())
     }
 
     /// The results of a program, for a method of this name.
@@ -93,7 +93,7 @@ impl Checked {
         argument: impl Fn(usize) -> String,
     ) -> Result<Vec<Value>> {
         let given = if self.checks.nans { args.clone() } else { Vec::new() };
-        let outs = self.program(jaxpr, args, &Inside::default())?;
+        let outs = self.program(jaxpr, args, &Context::default())?;
         if self.checks.nans
             && let Some((result, _)) = first_nan(&outs)?
             && let Some((number, element)) = first_nan(&given)?
@@ -119,7 +119,7 @@ fn first_nan(values: &[Value]) -> Result<Option<(usize, usize)>> {
 
 impl Checked {
     /// The results of a program. A value is dropped after its last reader.
-    fn program(self, jaxpr: &Jaxpr, args: Vec<Value>, inside: &Inside) -> Result<Vec<Value>> {
+    fn program(self, jaxpr: &Jaxpr, args: Vec<Value>, context: &Context) -> Result<Vec<Value>> {
         let mut readers: VarMap<usize> = jaxpr.var_map(0);
         let all = jaxpr.eqns.iter().flat_map(|eqn| &eqn.ins).chain(&jaxpr.outs);
         all.filter_map(|atom| atom.var()).for_each(|var| readers[var] += 1);
@@ -141,7 +141,7 @@ impl Checked {
         }
         for eqn in &jaxpr.eqns {
             let ins = eqn.ins.iter().map(|&atom| read(&mut values, &mut readers, atom)).collect::<Result<_>>()?;
-            let outs = self.operation(&eqn.op, ins, eqn.loc, inside).map_err(|error| error.at(eqn.loc))?;
+            let outs = self.operation(&eqn.op, ins, eqn.loc, context).map_err(|error| error.at(eqn.loc))?;
             for (&var, out) in eqn.outs.iter().zip(outs) {
                 set(&mut values, &readers, var, out);
             }
@@ -150,31 +150,31 @@ impl Checked {
     }
 
     /// The results of an operation.
-    fn operation(self, op: &Op, ins: Vec<Value>, loc: Loc, around: &Inside) -> Result<Vec<Value>> {
-        let is_derivative = loc.role == Role::Derivative || around.is_derivative;
+    fn operation(self, op: &Op, ins: Vec<Value>, loc: Loc, context: &Context) -> Result<Vec<Value>> {
+        let is_derivative = loc.role == Role::Derivative || context.is_derivative;
         let loc = if is_derivative { Loc { role: Role::Derivative, ..loc } } else { loc };
-        let inside = || Inside { is_derivative, ..around.clone() };
+        let inner = || Context { is_derivative, ..context.clone() };
         match op {
-            Op::Call(Call::Jit(op)) => self.program(&op.jaxpr, ins, &inside()),
-            Op::Call(Call::CustomJvp(op)) => self.program(&op.call, ins, &inside()),
-            Op::Call(Call::CustomVjp(op)) => self.program(&op.call, ins, &inside()),
+            Op::Call(Call::Jit(op)) => self.program(&op.jaxpr, ins, &inner()),
+            Op::Call(Call::CustomJvp(op)) => self.program(&op.call, ins, &inner()),
+            Op::Call(Call::CustomVjp(op)) => self.program(&op.call, ins, &inner()),
             // What a region computes again is what it has computed before, and is not of the derivative.
             Op::Call(Call::Checkpoint(op)) if op.differentiated => {
-                self.program(&op.jaxpr, ins, &Inside { is_recomputed: true, ..around.clone() })
+                self.program(&op.jaxpr, ins, &Context { is_recomputed: true, ..context.clone() })
             }
-            Op::Call(Call::Checkpoint(op)) => self.program(&op.jaxpr, ins, &inside()),
-            Op::Call(Call::Scan(op)) => self.scan(op, ins, &inside()),
-            Op::Call(Call::While(op)) => self.while_loop(op, ins, &inside()),
-            Op::Call(Call::Cond(op)) => self.cond(op, ins, &inside()),
-            Op::Call(Call::CustomLin(_) | Call::ShardMap(_)) | Op::Prim(_) => self.whole(op, ins, loc, around),
+            Op::Call(Call::Checkpoint(op)) => self.program(&op.jaxpr, ins, &inner()),
+            Op::Call(Call::Scan(op)) => self.scan(op, ins, &inner()),
+            Op::Call(Call::While(op)) => self.while_loop(op, ins, &inner()),
+            Op::Call(Call::Cond(op)) => self.cond(op, ins, &inner()),
+            Op::Call(Call::CustomLin(_) | Call::ShardMap(_)) | Op::Prim(_) => self.whole(op, ins, loc, context),
         }
     }
 
     /// The results of an operation without equations of its own, or whose equations run on several devices.
-    fn whole(self, op: &Op, ins: Vec<Value>, loc: Loc, around: &Inside) -> Result<Vec<Value>> {
+    fn whole(self, op: &Op, ins: Vec<Value>, loc: Loc, context: &Context) -> Result<Vec<Value>> {
         let hosts = |values: &[Value]| values.iter().map(|value| value.host().cloned()).collect::<Result<Vec<Array>>>();
         let wrong = |found: Found| match found {
-            Some(what) => Err(Error::new(ErrorKind::Value, op.name(), what + &around.told(loc))),
+            Some(what) => Err(Error::new(ErrorKind::Value, op.name(), what + &context.told(loc))),
             None => Ok(()),
         };
         if let Op::Prim(prim) = op
@@ -193,7 +193,7 @@ impl Checked {
     }
 
     /// The results of a loop over slices.
-    fn scan(self, op: &Scan, mut ins: Vec<Value>, around: &Inside) -> Result<Vec<Value>> {
+    fn scan(self, op: &Scan, mut ins: Vec<Value>, context: &Context) -> Result<Vec<Value>> {
         let stacks_in = ins.split_off(op.num_consts + op.num_carry);
         let mut carry = ins.split_off(op.num_consts);
         let consts = ins;
@@ -206,7 +206,7 @@ impl Checked {
             for stack in &stacks_in {
                 args.push(self.slice_of(stack, at)?);
             }
-            carry = self.program(&op.jaxpr, args, &around.iteration(iteration, Some(op.length)))?;
+            carry = self.program(&op.jaxpr, args, &context.iteration(iteration, Some(op.length)))?;
             for (stack, slice) in stacks.iter_mut().zip(carry.split_off(op.num_carry)) {
                 let empty = std::mem::replace(stack, slice.clone());
                 *stack = self.with_slice(empty, slice, at)?;
@@ -217,29 +217,29 @@ impl Checked {
     }
 
     /// The results of a loop that ends when its condition does not hold.
-    fn while_loop(self, op: &While, mut ins: Vec<Value>, around: &Inside) -> Result<Vec<Value>> {
+    fn while_loop(self, op: &While, mut ins: Vec<Value>, context: &Context) -> Result<Vec<Value>> {
         let mut carry = ins.split_off(op.cond_consts + op.body_consts);
         let body_consts = ins.split_off(op.cond_consts);
         let cond_consts = ins;
         for iteration in 0.. {
-            let inside = around.iteration(iteration, None);
+            let context = context.iteration(iteration, None);
             let args = cond_consts.iter().chain(&carry).cloned().collect();
-            let holds = scalar(self.program(&op.cond, args, &inside)?.first())?;
+            let holds = scalar(self.program(&op.cond, args, &context)?.first())?;
             if holds.is_zero() {
                 break;
             }
             let mut args = body_consts.clone();
             args.append(&mut carry);
-            carry = self.program(&op.body, args, &inside)?;
+            carry = self.program(&op.body, args, &context)?;
         }
         Ok(carry)
     }
 
     /// The results of the branch that the index numbers.
-    fn cond(self, op: &Cond, mut ins: Vec<Value>, around: &Inside) -> Result<Vec<Value>> {
+    fn cond(self, op: &Cond, mut ins: Vec<Value>, context: &Context) -> Result<Vec<Value>> {
         let index = scalar(Some(&ins.remove(0)))?.as_i128().unwrap_or(0);
         let last = op.branches.len() as i128 - 1;
-        self.program(&op.branches[index.clamp(0, last) as usize], ins, around)
+        self.program(&op.branches[index.clamp(0, last) as usize], ins, context)
     }
 }
 

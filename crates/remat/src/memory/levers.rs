@@ -25,22 +25,17 @@ pub enum Change {
     Sharded(usize),
 }
 
-impl Change {
-    /// Whether the step computes the same results, up to the order of sums.
-    pub fn keeps_results(&self) -> bool {
-        matches!(self, Change::Policy(..) | Change::Sharded(_))
-    }
-}
-
-/// A change, and the cost of the step with it.
+/// A change, and the cost of the step with it. A program with a step of its own can describe changes by a type of its own.
 #[derive(Clone, Debug)]
-pub struct Lever {
+pub struct Lever<C = Change> {
     /// The change.
-    pub change: Change,
+    pub change: C,
     /// The peak with the change, in bytes; with several chips, of each chip.
     pub peak: usize,
     /// The additional floating-point operations, as a share of those without the change: 0.25 for a quarter more.
     pub more_operations: f64,
+    /// Whether the step computes the same results, up to the order of sums.
+    pub keeps_results: bool,
     /// Whether the peak is that of a plan; otherwise it is an estimate.
     pub is_planned: bool,
 }
@@ -48,7 +43,8 @@ pub struct Lever {
 impl Lever {
     fn planned(change: Change, step: &Step, before: &Step) -> Lever {
         let more_operations = step.flops as f64 / before.flops.max(1) as f64 - 1.0;
-        Lever { change, peak: step.memory.peak, more_operations, is_planned: true }
+        let keeps_results = matches!(change, Change::Policy(..));
+        Lever { change, peak: step.memory.peak, more_operations, keeps_results, is_planned: true }
     }
 }
 
@@ -152,5 +148,5 @@ pub(super) fn of_chips(options: &Options, before: &Step) -> Option<Lever> {
         [Part::Parameters, Part::Optimizer, Part::Gradients].iter().map(|&part| before.memory.bytes(part)).sum();
     let peak = before.memory.peak - cut + cut.div_ceil(options.chips.max(1));
     let change = Change::Sharded(options.chips);
-    (options.chips > 1).then_some(Lever { change, peak, more_operations: 0.0, is_planned: false })
+    (options.chips > 1).then_some(Lever { change, peak, more_operations: 0.0, keeps_results: true, is_planned: false })
 }

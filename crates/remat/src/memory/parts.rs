@@ -5,7 +5,7 @@ use remat_ir::{ErrorKind, LiveKind, LiveValue, Result};
 use super::PlannedStep;
 use crate::optim::Optimizer;
 use crate::stages::Compiled;
-use crate::trace::{ScalarOutput, pinned};
+use crate::trace::{ScalarOutput, cloned, pinned};
 use crate::{Cpu, JitOptions, Tree, eval_shape, jit_with, tree, value_and_grad};
 
 /// The purpose of memory.
@@ -180,5 +180,5 @@ impl Step {
 /// # Errors
 /// If a tensor has failed.
 pub(super) fn shape_only<M: Tree>(model: &M) -> Result<M> {
-    eval_shape(|model: &M| tree::map(model, |leaf| leaf.clone()))(model)
+    eval_shape(cloned::<M>)(model)
 }

@@ -33,6 +33,26 @@ impl fmt::Display for Change {
     }
 }
 
+impl<C> Lever<C> {
+    /// What the change costs, and whether that is an estimate; empty for a planned change that lowers the peak alone.
+    ///
+    /// ```
+    /// use remat::memory::Lever;
+    /// let change = "--optimizer adam8bit";
+    /// let lever = Lever { change, peak: 1 << 20, more_operations: 0.02, keeps_results: false, is_planned: true };
+    /// assert_eq!(lever.price(), "2 % more operations, other results");
+    /// ```
+    pub fn price(&self) -> String {
+        let more = format!("{:.0} % more operations", 100.0 * self.more_operations);
+        let all = [
+            (self.more_operations >= 0.005, &*more),
+            (!self.keeps_results, "other results"),
+            (!self.is_planned, "estimated"),
+        ];
+        all.into_iter().filter_map(|(is_true, text)| is_true.then_some(text)).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// The parts, then the changes that lower the peak:
 ///
 /// ```text
@@ -68,14 +88,9 @@ impl fmt::Display for TrainingMemory {
             let (change, peak) = (lever.change.to_string(), readable_bytes(lever.peak));
             let saved = share(self.peak - lever.peak, self.peak);
             write!(f, "\n{mark} {change:<width$}  {peak:>11}  -{saved:.0} %")?;
-            if lever.more_operations >= 0.005 {
-                write!(f, ", {:.0} % more operations", 100.0 * lever.more_operations)?;
-            }
-            if !lever.change.keeps_results() {
-                f.write_str(", other results")?;
-            }
-            if !lever.is_planned {
-                f.write_str(", estimated")?;
+            let price = lever.price();
+            if !price.is_empty() {
+                write!(f, ", {price}")?;
             }
         }
         if let Some(PlannedStep { limit, peak, overhead }) = self.planned {

@@ -2,7 +2,7 @@
 
 use remat_ir::Result;
 
-use super::grouped::{expect_groups, join_heads, split_heads};
+use super::grouped::{expect_groups, init_maps, join_heads, split_heads};
 use super::{AttentionConfig, Linear, dot_product_attention};
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
@@ -68,20 +68,9 @@ impl CrossAttention {
         dtype: DType,
     ) -> CrossAttention {
         pinned(|| {
-            let [q, k, v, out] = key.split();
-            let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
-            let q = Linear::init(q, features, of_heads, dtype);
-            let weight =
-                deferred(|| expect_groups("nn::CrossAttention::init", heads, key_heads).map(|()| q.weight.clone()));
-            CrossAttention {
-                q: Linear { weight, ..q },
-                k: Linear::init(k, source, of_key_heads, dtype),
-                v: Linear::init(v, source, of_key_heads, dtype),
-                out: Linear::init(out, of_heads, features, dtype),
-                heads,
-                key_heads,
-                causal: false,
-            }
+            let maps = init_maps("nn::CrossAttention::init", key, [features, source], [heads, key_heads], size, dtype);
+            let [q, k, v, out] = maps;
+            CrossAttention { q, k, v, out, heads, key_heads, causal: false }
         })
     }
 

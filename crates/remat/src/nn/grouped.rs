@@ -54,20 +54,9 @@ impl GroupedAttention {
         dtype: DType,
     ) -> GroupedAttention {
         pinned(|| {
-            let [q, k, v, out] = key.split();
-            let map = |key, inputs, outputs| Linear { bias: None, ..Linear::init(key, inputs, outputs, dtype) };
-            let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
-            let q = map(q, features, of_heads);
-            let weight =
-                deferred(|| expect_groups("nn::GroupedAttention::init", heads, key_heads).map(|()| q.weight.clone()));
-            GroupedAttention {
-                q: Linear { weight, ..q },
-                k: map(k, features, of_key_heads),
-                v: map(v, features, of_key_heads),
-                out: map(out, of_heads, features),
-                heads,
-                key_heads,
-            }
+            let maps = init_maps("nn::GroupedAttention::init", key, [features; 2], [heads, key_heads], size, dtype);
+            let [q, k, v, out] = maps.map(Linear::without_bias);
+            GroupedAttention { q, k, v, out, heads, key_heads }
         })
     }
 
@@ -163,6 +152,29 @@ pub(super) fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> 
         return Err(Error::new(ErrorKind::Shape, operation, message));
     }
     Ok(())
+}
+
+/// The maps of an attention, to queries, keys, values and results, with the weights of [`Linear::init`]; those of queries have failed if the
+/// key heads do not divide the heads.
+pub(super) fn init_maps(
+    operation: &str,
+    key: Key,
+    [features, source]: [usize; 2],
+    [heads, key_heads]: [usize; 2],
+    size: usize,
+    dtype: DType,
+) -> [Linear; 4] {
+    let [q, k, v, out] = key.split();
+    // Saturating, so that sizes beyond all memory are refused as such.
+    let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
+    let q = Linear::init(q, features, of_heads, dtype);
+    let weight = deferred(|| expect_groups(operation, heads, key_heads).map(|()| q.weight.clone()));
+    [
+        Linear { weight, ..q },
+        Linear::init(k, source, of_key_heads, dtype),
+        Linear::init(v, source, of_key_heads, dtype),
+        Linear::init(out, of_heads, features, dtype),
+    ]
 }
 
 /// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`; those of `gate` and `up` have the names of these fields. Source: Shazeer,

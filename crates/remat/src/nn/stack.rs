@@ -5,7 +5,7 @@ use remat_ir::{Error, ErrorKind, Policy, Result};
 use super::Precision;
 use crate::loops::equal_blocks;
 use crate::random::Key;
-use crate::trace::{Output, current_loc, pinned, structure};
+use crate::trace::{Output, cloned, current_loc, pinned, structure};
 use crate::tree::{Segment, Walk, leaves};
 use crate::{DType, LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed_with, tree};
 
@@ -180,7 +180,7 @@ impl<L: Tree> Stack<L> {
     #[track_caller]
     pub fn to_layers(&self) -> Vec<L> {
         match &self.held {
-            Held::List(layers) => layers.iter().map(|layer| tree::map(layer, Tensor::clone)).collect(),
+            Held::List(layers) => layers.iter().map(cloned).collect(),
             Held::Stacked(layers, length) => pinned(|| (0..*length).map(|i| slice(layers, i)).collect()),
         }
     }
@@ -268,7 +268,7 @@ impl<L: Tree> Stack<L> {
                     checkpoint(self.policy.clone(), |carry: &C| f(layer, carry, x))(carry)
                 };
                 let options = ScanOptions { length: Some(*length), ..ScanOptions::default() };
-                let xs = (clone(layers), clone(xs));
+                let xs = (cloned(layers), cloned(xs));
                 let (carry, ys) = scan_checkpointed_with(&options, LoopScheme::Levels(levels), body, init, &xs)?;
                 Ok((carry, Outs::Stacked(ys)))
             }
@@ -296,7 +296,7 @@ impl<L, X: Tree, F> List<'_, L, X, F> {
     where
         F: Fn(&L, &C, &X) -> Result<(C, Y)>,
     {
-        let mut carry = clone(init);
+        let mut carry = cloned(init);
         let mut ys = Vec::new();
         let Some((&block, inner)) = blocks.split_first() else {
             for i in range {
@@ -320,10 +320,6 @@ impl<L, X: Tree, F> List<'_, L, X, F> {
         }
         Ok((carry, ys))
     }
-}
-
-fn clone<T: Tree>(tree: &T) -> T {
-    tree::map(tree, Tensor::clone)
 }
 
 /// The slice of every leaf at an index of its first axis.

@@ -4,7 +4,7 @@ use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::Optimizer;
 use super::leaves::{self, Slot, no_steps, scoped};
-use crate::trace::pinned;
+use crate::trace::{cloned, pinned};
 use crate::{Tensor, Tree, cond, tree};
 
 /// Gradient accumulation: every `steps` calls of `update` make one step of an optimizer with the mean of their gradients, as if their
@@ -82,9 +82,9 @@ impl<O: Optimizer> Optimizer for Accumulate<O> {
                 let (model, inner) = self.optimizer.update(model, mean, inner)?;
                 Ok((model, zeros(mean), inner))
             };
-            let wait = |(model, mean, inner): &(M, M, O::State<M>)| Ok((same(model), same(mean), same(inner)));
+            let wait = |(model, mean, inner): &(M, M, O::State<M>)| Ok((cloned(model), cloned(mean), cloned(inner)));
             let is_last = state.count.ge(last);
-            let operand = (same(model), mean, same(&state.inner));
+            let operand = (cloned(model), mean, cloned(&state.inner));
             let (model, mean, inner) = cond(&is_last, step, wait, &operand)?;
             let count = is_last.select(0, &state.count + 1);
             Ok((model, Accumulated { count, mean, inner }))
@@ -94,10 +94,6 @@ impl<O: Optimizer> Optimizer for Accumulate<O> {
 
 fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
     [Slot::like(parameter)]
-}
-
-fn same<T: Tree>(tree: &T) -> T {
-    tree::map(tree, Tensor::clone)
 }
 
 fn zeros<T: Tree>(tree: &T) -> T {

@@ -4,7 +4,7 @@ use remat_ir::Result;
 
 use super::leaves::{belonging, scoped};
 use super::{Mask, Optimizer};
-use crate::trace::{pinned, rebuild, structure};
+use crate::trace::{cloned, pinned, rebuild, structure};
 use crate::{DType, Tensor, Tree, tree};
 
 /// One optimizer for the parameters that a mask selects, and another for the rest: `optax.partition` of two.
@@ -110,6 +110,6 @@ impl Optimizer for Frozen {
     fn init<M: Tree>(&self, _: &M) {}
 
     fn update<M: Tree>(&self, model: &M, _: &M, (): &()) -> Result<(M, ())> {
-        Ok((tree::map(model, Tensor::clone), ()))
+        Ok((cloned(model), ()))
     }
 }

@@ -5,8 +5,8 @@ use remat_ir::{Aval, Error, ErrorKind, Result};
 use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
 use super::schedule::of_rate;
 use super::{Optimizer, Schedule};
-use crate::trace::{pinned, setters};
-use crate::{Tensor, Tree, tree};
+use crate::trace::{cloned, pinned, setters};
+use crate::{Tensor, Tree};
 
 /// Gradient descent, optionally with momentum or Nesterov momentum.
 ///
@@ -80,7 +80,7 @@ impl Optimizer for Sgd {
                     |_, _| [],
                     |leaf| Ok((leaf.parameter - leaf.gradient * rate.get(leaf.work), [])),
                 )?;
-                let velocity = state.velocity.as_ref().map(|old| tree::map(old, Tensor::clone));
+                let velocity = state.velocity.as_ref().map(cloned);
                 return Ok((model, Velocity { step, velocity }));
             }
             let Some(velocity) = &state.velocity else {

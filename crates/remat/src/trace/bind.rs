@@ -97,9 +97,19 @@ pub(crate) fn composed<const N: usize>(
     let loc = super::current_loc();
     let parameters = parameters.map(Tensor::clone);
     let (program, _) = super::trace_tree(&parameters, loc, |parameters: &[Tensor; N]| f(parameters.each_ref()))?;
+    let results = program.jaxpr.out_avals();
     let op = Op::Call(Call::Jit(Jit { name: operation.into(), jaxpr: program.jaxpr }));
     let operands: Vec<&Tensor> = program.captured.iter().chain(&parameters).collect();
-    let named = |error: Error| Error::new(error.kind(), operation, error.message());
+    let named = |error: Error| {
+        // The engine names the bytes that were too many, such as those between the operations.
+        let message = match &*results {
+            [aval] if error.kind() == ErrorKind::Memory => {
+                format!("there is no memory to compute the result {aval}, of {} bytes", aval.bytes())
+            }
+            _ => error.message().to_string(),
+        };
+        Error::new(error.kind(), operation, message)
+    };
     let results = stage_or_run(op, &operands, loc).map_err(named)?;
     results.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, operation, "has no result"))
 }

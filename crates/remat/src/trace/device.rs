@@ -141,17 +141,10 @@ impl Device {
             };
             Error::new(ErrorKind::Argument, "device", format!("unknown device '{name}'{hint}"))
         };
-        let (kind, ordinal) = match name.split_once(':') {
-            None => (name, 0),
-            Some((kind, ordinal)) => (kind, ordinal.parse().map_err(|_| unknown())?),
-        };
-        match kind {
-            Cpu::NAME if !name.contains(':') => Ok(Device::cpu()),
-            "xla-cpu" => Device::xla_cpu(ordinal),
-            "cuda" => Device::cuda(ordinal),
-            "tpu" => Device::tpu(ordinal),
-            _ => Err(unknown()),
+        if name == Cpu::NAME {
+            return Ok(Device::cpu());
         }
+        Xla::named(name)?.map(Device::from).ok_or_else(unknown)
     }
 
     /// The default device of operations and jitted functions: the one named by the environment variable `REMAT_DEVICE` at the first call,

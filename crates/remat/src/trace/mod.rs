@@ -52,4 +52,4 @@ pub(crate) use tensor::Repr;
 pub use tensor::Tensor;
 pub(crate) use tracer::{CaptureKey, Program, Tracer, trace, trace_at, trace_tree, trace_tree_at};
 pub use tree::{Path, Segment, Tree, Walk, leaves, map, map_with_path, map2};
-pub(crate) use tree::{for_tuples, leaf_paths, leaves_like, rebuild, structure};
+pub(crate) use tree::{cloned, for_tuples, leaf_paths, leaves_like, rebuild, structure};

@@ -80,8 +80,8 @@ impl Summary {
         self.total(Aval::bytes)
     }
 
-    fn total(&self, of: impl Fn(&Aval) -> usize) -> usize {
-        let of_row = |row: &Row| row.aval.as_ref().map_or(0, |aval| of(aval).saturating_mul(row.count));
+    fn total(&self, measure: impl Fn(&Aval) -> usize) -> usize {
+        let of_row = |row: &Row| row.aval.as_ref().map_or(0, |aval| measure(aval).saturating_mul(row.count));
         self.rows.iter().fold(0, |sum, row| sum.saturating_add(of_row(row)))
     }
 }

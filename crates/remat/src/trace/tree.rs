@@ -265,6 +265,11 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Tensor) -> Tensor) -> T {
     tree.map_leaves(&mut Walk::new(&mut |_, leaf| f(leaf)))
 }
 
+/// The same tree, whose leaves share their elements.
+pub(crate) fn cloned<T: Tree>(tree: &T) -> T {
+    map(tree, Tensor::clone)
+}
+
 /// As [`map`], for a function that also takes the path of the leaf.
 ///
 /// ```

@@ -133,9 +133,9 @@ impl Origins {
         }
     }
 
-    fn in_body<'j>(&mut self, body: &'j Jaxpr, out: usize, through: Through) -> Found<'j> {
+    fn in_body<'j>(&mut self, body: &'j Jaxpr, out: usize, enclosing: Through) -> Found<'j> {
         let mut found = self.find(body, body.outs[out]);
-        found.through.insert(0, through);
+        found.through.insert(0, enclosing);
         found
     }
 

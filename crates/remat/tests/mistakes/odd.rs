@@ -157,7 +157,7 @@ fn arrays_past_what_memory_holds() {
     );
     mistake!(
         random::uniform(random::key(0), [1i64 << 55], DType::F32, 0.0..1.0),
-        "random::uniform: there is no memory for 140737488355520 bytes",
+        "random::uniform: there is no memory to compute the result f32[36028797018963968], of 144115188075855872 bytes",
         1,
         9
     );

@@ -83,17 +83,17 @@ impl Fusion {
     }
 
     /// Whether a second loop can be merged into the loop that the equation joins.
-    pub(super) fn can_merge(&self, into: UnitId, unit: UnitId, chosen: Fit, fit: Fit, sources: &[UnitId]) -> bool {
-        let (Some(a), Some(b)) = (self.fused_loop(into), self.fused_loop(unit)) else { return false };
+    pub(super) fn can_merge(&self, target: UnitId, unit: UnitId, chosen: Fit, fit: Fit, sources: &[UnitId]) -> bool {
+        let (Some(a), Some(b)) = (self.fused_loop(target), self.fused_loop(unit)) else { return false };
         // A loop without columns has full values only, which fit any columns.
         let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
         chosen.extent == fit.extent
             && columns_agree
             && a.members.len() + b.members.len() < MOST_MEMBERS
-            && self.units[unit].last < self.units[into].closed
-            && self.units[into].last < self.units[unit].closed
-            && self.is_free(into, sources, &[into, unit])
-            && self.is_free(unit, sources, &[into, unit])
+            && self.units[unit].last < self.units[target].closed
+            && self.units[target].last < self.units[unit].closed
+            && self.is_free(target, sources, &[target, unit])
+            && self.is_free(unit, sources, &[target, unit])
     }
 
     /// Whether only the loop itself and this equation read the values of a loop.

@@ -127,9 +127,9 @@ impl Fusion {
         let out = eqn.outs[0];
         let size = jaxpr.avals[out].size();
         let sources = self.sources(at, operands);
-        let apart = self.would_wait(jaxpr, at, operands);
+        let waiting = self.would_wait(jaxpr, at, operands);
         let mut joined: Option<(UnitId, Fit)> = None;
-        for &unit in sources.iter().rev().filter(|unit| !apart.contains(unit)) {
+        for &unit in sources.iter().rev().filter(|unit| !waiting.contains(unit)) {
             let Some(fit) = self.fits(unit, size, operands) else { continue };
             match joined {
                 None if self.is_free(unit, &sources, &[unit]) => {

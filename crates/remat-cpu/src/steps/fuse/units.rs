@@ -80,10 +80,10 @@ impl Fusion {
         }
     }
 
-    /// Whether none of these units, except those in `inside`, depends on the unit.
-    pub(super) fn is_free(&self, unit: UnitId, sources: &[UnitId], inside: &[UnitId]) -> bool {
+    /// Whether none of these units, except those in `excluded`, depends on the unit.
+    pub(super) fn is_free(&self, unit: UnitId, sources: &[UnitId], excluded: &[UnitId]) -> bool {
         let closed = self.units[unit].closed;
-        let mut outside = sources.iter().filter(|u| !inside.contains(u));
+        let mut outside = sources.iter().filter(|u| !excluded.contains(u));
         outside.all(|&u| self.units[u].last < closed)
     }
 
@@ -114,23 +114,23 @@ impl Fusion {
     }
 
     /// Merges a loop into another, which keeps its rows and columns.
-    pub(super) fn merge(&mut self, into: UnitId, unit: UnitId) {
-        let merged = std::mem::replace(&mut self.units[unit].kind, Kind::Merged(into));
+    pub(super) fn merge(&mut self, target: UnitId, unit: UnitId) {
+        let merged = std::mem::replace(&mut self.units[unit].kind, Kind::Merged(target));
         let reads = std::mem::take(&mut self.units[unit].reads);
-        let (last, closed) = (self.units[unit].last, self.units[unit].closed.min(self.units[into].closed));
-        self.units[into].last = self.units[into].last.max(last);
-        self.units[into].ready = self.units[into].ready.max(self.units[unit].ready);
-        self.units[into].closed = closed;
-        self.units[into].reads.extend(reads);
-        for other in self.units[into].reads.clone() {
+        let (last, closed) = (self.units[unit].last, self.units[unit].closed.min(self.units[target].closed));
+        self.units[target].last = self.units[target].last.max(last);
+        self.units[target].ready = self.units[target].ready.max(self.units[unit].ready);
+        self.units[target].closed = closed;
+        self.units[target].reads.extend(reads);
+        for other in self.units[target].reads.clone() {
             self.close(other, closed);
         }
         if let Kind::Step(Step::Loop(other)) = merged {
             for member in &other.members {
-                self.unit[member.out] = Some(into);
-                self.part_of[member.eqn] = Some(into);
+                self.unit[member.out] = Some(target);
+                self.part_of[member.eqn] = Some(target);
             }
-            if let Some(fused_loop) = self.fused_loop_mut(into) {
+            if let Some(fused_loop) = self.fused_loop_mut(target) {
                 if let (None, Some(columns)) = (fused_loop.columns, other.columns) {
                     (fused_loop.rows, fused_loop.columns) = (other.rows, Some(columns));
                 }

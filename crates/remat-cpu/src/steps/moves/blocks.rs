@@ -19,7 +19,7 @@ use super::{Change, Kind, Program, Proposal};
 use crate::steps::check::check;
 use crate::steps::facts::Facts;
 use crate::steps::ir::{Blocks, FusedLoop, Step, Steps, Value};
-use crate::steps::placement::{homes, spec};
+use crate::steps::placement::{aliases, spec};
 
 /// The fewest elements of a space. Smaller arrays stay in the caches from one loop to the next.
 const LEAST_ELEMENTS: usize = 1 << 17;
@@ -165,7 +165,7 @@ impl Blocker<'_> {
         let (steps, all) = (self.steps(), space.iter().product::<usize>());
         let outs = self.read_by_others(fused_loops);
         let specs = fused_loops.iter().map(|fused_loop| spec(steps, fused_loop)).collect::<Result<Vec<_>>>()?;
-        let homes = homes(steps, fused_loops, &outs, space, &specs)?;
+        let aliases = aliases(steps, fused_loops, &outs, space, &specs)?;
         let made: HashSet<Var> = fused_loops.iter().flat_map(|fused_loop| &fused_loop.outs).copied().collect();
         let inputs: HashSet<Var> =
             specs.iter().flat_map(|(_, inputs)| inputs).copied().filter(|var| !made.contains(var)).collect();
@@ -178,7 +178,7 @@ impl Blocker<'_> {
         };
         let members = fused_loops.iter().flat_map(|fused_loop| &fused_loop.members);
         let mut arrays: HashSet<Var> = members.flat_map(|member| &member.operands).filter_map(is_array).collect();
-        let is_full = |var: &Var| steps.jaxpr.avals[*var].size() == all && !homes.contains_key(var);
+        let is_full = |var: &Var| steps.jaxpr.avals[*var].size() == all && !aliases.contains_key(var);
         arrays.extend(made.iter().copied().filter(is_full));
         let width = arrays.iter().map(|&array| steps.jaxpr.avals[array].dtype.size()).sum();
         Ok((self.program.has_room)(inputs.len(), outs.len()) && BlockedLoops::are_worthwhile(space, width))
@@ -241,24 +241,24 @@ fn space(fused_loop: &FusedLoop) -> Option<[usize; 3]> {
     (is_one && is_large).then_some(space)
 }
 
-fn size_of(fused_loop: &FusedLoop, over: [usize; 3]) -> Option<Size> {
-    let all = over.iter().product::<usize>();
+fn size_of(fused_loop: &FusedLoop, shape: [usize; 3]) -> Option<Size> {
+    let all = shape.iter().product::<usize>();
     match (&fused_loop.reduction, fused_loop.columns, fused_loop.rows) {
-        (Some(_), None, _) => (space(fused_loop) == Some(over)).then_some(Size::Full),
+        (Some(_), None, _) => (space(fused_loop) == Some(shape)).then_some(Size::Full),
         (None, None, rows) if rows == all => Some(Size::Full),
-        (None, None, rows) if rows == over[1] => Some(Size::Kept),
+        (None, None, rows) if rows == shape[1] => Some(Size::Kept),
         _ => None,
     }
 }
 
-/// Whether a loop runs over this space, and reads from the variables `inside` only elements at the positions that it computes.
-pub(in crate::steps) fn fits(jaxpr: &Jaxpr, fused_loop: &FusedLoop, space: [usize; 3], inside: &[Var]) -> bool {
+/// Whether a loop runs over this space, and reads from the variables `values` only elements at the positions that it computes.
+pub(in crate::steps) fn fits(jaxpr: &Jaxpr, fused_loop: &FusedLoop, space: [usize; 3], values: &[Var]) -> bool {
     let Some(of_results) = size_of(fused_loop, space) else { return false };
     let all = space.iter().product::<usize>();
     let is_in_order =
         |layout: &Layout, size: usize| layout.is_contiguous() && layout.offset == 0 && layout.size() == size;
     fused_loop.members.iter().flat_map(|m| &m.operands).all(|operand| match operand {
-        Value::View { base, layout } if inside.contains(base) => match (of_results, jaxpr.avals[*base].size()) {
+        Value::View { base, layout } if values.contains(base) => match (of_results, jaxpr.avals[*base].size()) {
             (Size::Full, size) if size == all => is_in_order(layout, all),
             (Size::Full, size) if size == space[1] => {
                 layout.size() == all && layout.offset == 0 && repeats(layout, space)

@@ -58,8 +58,8 @@ impl Repetition {
     }
 
     /// Runs a step, or these parts of it.
-    fn run(&mut self, of: &Steps, parts: &[Part]) {
-        let mut step = of.steps[parts[0].step].clone();
+    fn run(&mut self, steps: &Steps, parts: &[Part]) {
+        let mut step = steps.steps[parts[0].step].clone();
         if let Step::Loop(fused_loop) = &step {
             let outs: Vec<Var> = parts.iter().filter_map(|part| part.out).collect();
             if !outs.is_empty() && outs.len() < fused_loop.outs.len() {
@@ -87,8 +87,8 @@ impl Repetition {
     }
 
     /// A further copy of a variable.
-    fn copy(&mut self, of: Var) -> Var {
-        let var = self.steps.var_like(of);
+    fn copy(&mut self, original: Var) -> Var {
+        let var = self.steps.var_like(original);
         self.newest.push(var);
         self.is_written.push(true);
         self.is_returned.push(false);

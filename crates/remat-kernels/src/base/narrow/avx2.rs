@@ -37,7 +37,7 @@ const CHAINS: usize = 14;
 const MOVED: i32 = i32::from_ne_bytes([0x80; 4]);
 
 /// The unit of dot products of quadruples, where the CPU has them.
-pub(super) fn unit_of_quadruples(kind: Kind) -> Option<Unit> {
+pub(super) fn vnni_unit(kind: Kind) -> Option<Unit> {
     if !is_x86_feature_detected!("avxvnni") {
         return None;
     }
@@ -51,7 +51,7 @@ pub(super) fn unit_of_quadruples(kind: Kind) -> Option<Unit> {
 }
 
 /// The unit of products of pairs, where the CPU has AVX2. An instruction multiplies half of each word.
-pub(super) fn unit_of_pairs(kind: Kind) -> Option<Unit> {
+pub(super) fn madd_unit(kind: Kind) -> Option<Unit> {
     match kind {
         Kind::I8 => unit(kind, signed_pairs::packed, signed_pairs::in_place, registers_of_pairs, LANES / 2),
         Kind::U8 => unit(kind, unsigned_pairs::packed, unsigned_pairs::in_place, registers_of_pairs, LANES / 2),

@@ -56,9 +56,9 @@ const SETS: &[(Isa, fn(Kind) -> Option<Unit>)] = &[
     #[cfg(target_arch = "x86_64")]
     (Isa::Avx512, avx512::unit),
     #[cfg(target_arch = "x86_64")]
-    (Isa::Avx2, avx2::unit_of_quadruples),
+    (Isa::Avx2, avx2::vnni_unit),
     #[cfg(target_arch = "x86_64")]
-    (Isa::Avx2, avx2::unit_of_pairs),
+    (Isa::Avx2, avx2::madd_unit),
     #[cfg(target_arch = "aarch64")]
     (Isa::NeonDot, neon::unit),
 ];

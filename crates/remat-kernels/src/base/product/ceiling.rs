@@ -22,7 +22,7 @@ const POSITIONS: usize = 20_000;
 /// this dtype are computed. One measurement takes some tens of microseconds or more; the maximum of many measurements is the ceiling of a
 /// product. All operands are in registers. Where this CPU has a unit for products of bf16, f16, i8 or u8 (AMX, dot products of AVX-512 or
 /// NEON; for bytes also AVX-VNNI or AVX2) that is used, it is the rate of the unit's instructions. Elsewhere it is the rate of f32 for f16
-/// and bf16, and that of i64 for integers, which small and thin products of bytes may exceed, since they are computed in f32.
+/// and bf16, and that of i64 for integers, which small and skinny products of bytes may exceed, since they are computed in f32.
 ///
 /// With [`Precision::High`](crate::Precision::High), large products of f32 run on the matrix unit; the rate given here for f32 is still
 /// that of vector instructions.

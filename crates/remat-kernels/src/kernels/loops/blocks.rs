@@ -52,7 +52,7 @@ struct Blocks {
     phases: Vec<Placed>,
     space: Space,
     /// Positions of a block.
-    of_block: usize,
+    block_len: usize,
     /// Where the memory of each value with one element per position of the space begins in that of a thread, and the bytes of them all.
     full: Vec<usize>,
     full_bytes: usize,
@@ -86,7 +86,7 @@ impl Space {
 }
 
 /// The positions of a block, where the elements of all arrays at one position of the space take `width` bytes.
-pub(super) fn of_block([before, kept, after]: [usize; 3], width: usize) -> usize {
+pub(super) fn block_len([before, kept, after]: [usize; 3], width: usize) -> usize {
     let fit = BLOCK_BYTES / (width * before * after).max(1);
     fit.min(kept / BLOCKS).max(1)
 }
@@ -99,7 +99,7 @@ impl BlockedLoops {
     /// of the space.
     pub fn are_worthwhile(space: [usize; 3], width: usize) -> bool {
         let [before, _, after] = space;
-        let piece = of_block(space, width) * after;
+        let piece = block_len(space, width) * after;
         (before == 1 || piece >= LEAST_PIECE) && width * before * after <= MOST_BYTES
     }
 
@@ -132,10 +132,10 @@ impl BlockedLoops {
         }
         arrays.sort_unstable();
         arrays.dedup();
-        let of_block = of_block(self.space, arrays.iter().map(|(_, width)| width).sum());
+        let block_len = block_len(self.space, arrays.iter().map(|(_, width)| width).sum());
         let mut phases = Vec::new();
         for (at, LoopPhase { spec, ins, outs }) in self.phases.iter().enumerate() {
-            let (phase, inside) = (phase(&reading_blocks(spec, ins, &space, of_block)?, &space)?, self.inside(at));
+            let (phase, inside) = (phase(&reading_blocks(spec, ins, &space, block_len)?, &space)?, self.inside(at));
             phases.push(Placed { phase, ins: ins.clone(), outs: outs.clone(), inside });
         }
         let in_place = in_place(self, &phases);
@@ -145,9 +145,9 @@ impl BlockedLoops {
             let widths = arrays.iter().filter(|(memory, _)| *memory == PhaseMemory::Block(value));
             let Some(width) = widths.map(|(_, width)| width).max() else { break };
             full.push(full_bytes);
-            full_bytes += (before * of_block * after * width).next_multiple_of(64);
+            full_bytes += (before * block_len * after * width).next_multiple_of(64);
         }
-        Some(Box::new(Blocks { phases, space, of_block, full, full_bytes, in_place }))
+        Some(Box::new(Blocks { phases, space, block_len, full, full_bytes, in_place }))
     }
 
     /// How many of the values inside of blocks have memory while a phase runs: up to the last one that this or an earlier phase writes, and
@@ -170,7 +170,7 @@ fn size(spec: &LoopSpec) -> usize {
 }
 
 /// A loop that reads values of full size where they are in the memory of a block. `None` if it reads one not whole or not in order.
-fn reading_blocks(spec: &LoopSpec, ins: &[PhaseMemory], space: &Space, of_block: usize) -> Option<LoopSpec> {
+fn reading_blocks(spec: &LoopSpec, ins: &[PhaseMemory], space: &Space, block_len: usize) -> Option<LoopSpec> {
     let [before, kept, after] = space.0;
     let mut spec = spec.clone();
     for operand in &mut spec.operands {
@@ -180,7 +180,7 @@ fn reading_blocks(spec: &LoopSpec, ins: &[PhaseMemory], space: &Space, of_block:
                 return None;
             }
             *layout = Layout::contiguous(&[before, kept, after]);
-            layout.strides[0] = isize::try_from(of_block * after).ok()?;
+            layout.strides[0] = isize::try_from(block_len * after).ok()?;
         }
     }
     Some(spec)
@@ -235,27 +235,27 @@ fn is_whole(layout: &Layout, size: usize) -> bool {
 impl Blocks {
     /// Bytes of scratch memory for one thread. The values of full size are at its start, and the others inside of blocks at its end, the first
     /// one last.
-    fn of_thread(&self) -> usize {
+    fn scratch_per_thread(&self) -> usize {
         self.full_bytes + self.of_phases()
     }
 
     /// Those besides values of full size.
     fn of_phases(&self) -> usize {
         let of_phase = |placed: &Placed| {
-            placed.phase.scratch(self.of_block).next_multiple_of(64) + placed.inside * self.of_value()
+            placed.phase.scratch(self.block_len).next_multiple_of(64) + placed.inside * self.bytes_per_value()
         };
         self.phases.iter().map(of_phase).max().unwrap_or(0)
     }
 
     /// Bytes of a value inside of blocks.
-    fn of_value(&self) -> usize {
-        (self.of_block * 8).next_multiple_of(64)
+    fn bytes_per_value(&self) -> usize {
+        (self.block_len * 8).next_multiple_of(64)
     }
 }
 
 impl Kernel for Blocks {
     fn scratch(&self, threads: usize) -> usize {
-        threads * self.of_thread()
+        threads * self.scratch_per_thread()
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -264,21 +264,25 @@ impl Kernel for Blocks {
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let ([_, all, after], outs) = (self.space.0, &*outs);
-        threads.for_each_with_scratch(all.div_ceil(self.of_block), scratch, |block, scratch| {
-            let kept = block * self.of_block..all.min((block + 1) * self.of_block);
-            let (full, scratch) = scratch[..self.of_thread()].split_at_mut(self.full_bytes);
-            let full =
-                FullValues { start: full.as_mut_ptr(), offsets: &self.full, after, gap: (all - self.of_block) * after };
+        threads.for_each_with_scratch(all.div_ceil(self.block_len), scratch, |block, scratch| {
+            let kept = block * self.block_len..all.min((block + 1) * self.block_len);
+            let (full, scratch) = scratch[..self.scratch_per_thread()].split_at_mut(self.full_bytes);
+            let full = FullValues {
+                start: full.as_mut_ptr(),
+                offsets: &self.full,
+                after,
+                gap: (all - self.block_len) * after,
+            };
             for Placed { phase, ins: of_loop, outs: results, inside } in &self.phases {
-                let before = self.of_phases() - inside * self.of_value();
+                let before = self.of_phases() - inside * self.bytes_per_value();
                 let (scratch, inside) = scratch.split_at_mut(before);
                 let end = inside.as_mut_ptr_range().end;
-                let of_value = self.of_value();
+                let bytes_per_value = self.bytes_per_value();
                 let memory = Memory::new(ins, outs).of_phase(OfPhase {
                     ins: of_loop,
                     outs: results,
                     end,
-                    of_value,
+                    bytes_per_value,
                     first: kept.start,
                     full,
                 });

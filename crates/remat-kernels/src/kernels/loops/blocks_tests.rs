@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, Binary, Compare, DType, Prim, Reduce, ReduceKind, Unary};
 
-use super::blocks::{BLOCKS, of_block};
+use super::blocks::{BLOCKS, block_len};
 use super::tests::{equation, input};
 use crate::interface::Extent::{Full, Row};
 use crate::interface::LoopInput::{Equation, Operand};
@@ -109,7 +109,7 @@ fn values_of_blocks_take_as_much_memory_as_their_part_of_an_array() {
     let kernels = [Output(0), Block(0)].map(|a| together(DType::F32, space, a).expect("functions of f32"));
     let [in_array, in_block] = kernels.map(|kernel| kernel.scratch(1));
     // Three arrays of four bytes an element.
-    assert_eq!(in_block - in_array, of_block(space, 12) * 8 * 1000 * 4);
+    assert_eq!(in_block - in_array, block_len(space, 12) * 8 * 1000 * 4);
 }
 
 #[test]
@@ -152,10 +152,10 @@ fn an_operand_that_a_block_reads_elsewhere_is_not_overwritten() {
 #[test]
 fn there_are_sixteen_blocks_where_there_are_as_many_positions() {
     for kept in [16, 31, 32, 33, 47, 100, 2048] {
-        let of_block = of_block([1, kept, 2], 4);
-        assert!(kept.div_ceil(of_block) >= BLOCKS, "{kept}: {of_block}");
+        let block_len = block_len([1, kept, 2], 4);
+        assert!(kept.div_ceil(block_len) >= BLOCKS, "{kept}: {block_len}");
     }
-    assert_eq!(of_block([1, 3, 2], 4), 1);
+    assert_eq!(block_len([1, 3, 2], 4), 1);
 }
 
 #[test]

@@ -17,13 +17,13 @@ pub(super) struct OfPhase<'a> {
     pub(super) outs: &'a [PhaseMemory],
     /// The end of the block's memory, and the bytes of each value there, the last value first.
     pub(super) end: *mut u8,
-    pub(super) of_value: usize,
+    pub(super) bytes_per_value: usize,
     /// The first position of the block.
     pub(super) first: usize,
     pub(super) full: FullValues<'a>,
 }
 
-/// The memory of a block's values that have one element per position of the space: pieces of `of_block` positions each, one for each
+/// The memory of a block's values that have one element per position of the space: pieces of `block_len` positions each, one for each
 /// position before the dimension, one after the other.
 #[derive(Clone, Copy)]
 pub(super) struct FullValues<'a> {
@@ -68,7 +68,7 @@ impl<'a> Memory<'a> {
             (PhaseMemory::Input(input), _) => self.ins[input].as_ptr().cast_mut(),
             (PhaseMemory::Output(out), _) => self.outs[out].as_ptr(),
             (PhaseMemory::Inside(value), Some(phase)) => {
-                phase.end.wrapping_sub((value + 1) * phase.of_value).wrapping_sub(phase.first * width)
+                phase.end.wrapping_sub((value + 1) * phase.bytes_per_value).wrapping_sub(phase.first * width)
             }
             (PhaseMemory::Block(value), Some(phase)) => {
                 let FullValues { start, offsets, after, .. } = phase.full;

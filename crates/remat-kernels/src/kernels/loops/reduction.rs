@@ -94,9 +94,9 @@ impl Reduction {
         };
         let reductions: Vec<usize> = spec.outs.clone();
         let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !reductions.contains(e)).collect();
-        let wanted: Vec<LoopInput> = reductions.iter().map(|&e| spec.equations[e].ins[0]).collect();
+        let live_outs: Vec<LoopInput> = reductions.iter().map(|&e| spec.equations[e].ins[0]).collect();
         let section = |layout: &Layout| Some(whole(layout)?.permuted(&along));
-        let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_along_inner)?;
+        let (program, slots) = Program::new(spec, &others, &live_outs, &[], section, !is_along_inner)?;
         let offsets = program.operands().map(|number| {
             let operand = &spec.operands[number];
             let LoopSource::Input { input, layout } = &operand.source else { return None };
@@ -142,7 +142,7 @@ impl Reduction {
     }
 
     /// The bytes that each thread needs for registers and accumulators.
-    fn of_thread(&self) -> usize {
+    fn scratch_per_thread(&self) -> usize {
         self.program.scratch() + self.reducers.len() * self.accumulator()
     }
 
@@ -176,7 +176,7 @@ impl Reduction {
 
     /// The offset of the segments' results in the scratch memory, in bytes.
     fn partial(&self, threads: usize, reducer: usize) -> usize {
-        threads * self.of_thread() + reducer * self.segments * accumulators(self.results())
+        threads * self.scratch_per_thread() + reducer * self.segments * accumulators(self.results())
     }
 
     /// The number of pieces of work, each a segment of one tile of results.
@@ -323,11 +323,11 @@ impl Phase for Reduction {
     /// The scratch memory of a task, and the accumulators of all positions if they are rounded at the end.
     fn scratch(&self, kept: usize) -> usize {
         let rounded = self.reducers.iter().filter(|reducer| !self.is_direct(reducer)).count();
-        self.of_thread() + rounded * accumulators(kept)
+        self.scratch_per_thread() + rounded * accumulators(kept)
     }
 
     unsafe fn run(&self, _: &Space, kept: Range<usize>, scratch: &mut [u8], memory: &Memory<'_>) {
-        let (of_task, results) = scratch.split_at_mut(self.of_thread());
+        let (of_task, results) = scratch.split_at_mut(self.scratch_per_thread());
         let results = DisjointMut::new(results);
         let out = |e: usize| {
             memory.output(e, self.reducers[e].dtype.size(), 0).wrapping_add(kept.start * self.reducers[e].dtype.size())
@@ -354,7 +354,7 @@ impl Phase for Reduction {
 impl Kernel for Reduction {
     fn scratch(&self, threads: usize) -> usize {
         if self.reducers.iter().all(|reducer| self.is_direct(reducer)) {
-            return threads * self.of_thread();
+            return threads * self.scratch_per_thread();
         }
         self.partial(threads, self.reducers.len())
     }

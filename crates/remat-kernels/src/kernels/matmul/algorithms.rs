@@ -3,8 +3,8 @@
 use remat_ir::{Aval, DType, DotGeneral};
 
 use super::element::{Writer, accumulator};
+use super::skinny::{Factor, SkinnyKernel, Sum, has_byte_dots, is_skinny, skinny_bytes};
 use super::small::{SmallKernel, is_small};
-use super::thin::{Factor, Sum, ThinKernel, has_byte_dots, is_thin, thin_bytes};
 use super::{Dot, free, narrow};
 use crate::base::narrow::{Kind, Unit};
 use crate::base::product::Accumulator;
@@ -32,12 +32,12 @@ impl Family for Products {
 
     const ALGORITHMS: &'static [Algorithm<Products>] = &[
         Algorithm {
-            name: "thin_unit",
+            name: "skinny_unit",
             why: "The rows of a matrix that few rows multiply are read in place by a unit, since each element is multiplied few times.",
-            applies: |x| x.unit.is_some_and(|(kind, unit)| narrow::ThinKernel::is_for(kind, unit, &x.dot())),
+            applies: |x| x.unit.is_some_and(|(kind, unit)| narrow::SkinnyKernel::is_for(kind, unit, &x.dot())),
             build: |x, _| {
                 let (kind, unit) = x.unit?;
-                Some(Box::new(narrow::ThinKernel::new(kind, unit, x.dot())))
+                Some(Box::new(narrow::SkinnyKernel::new(kind, unit, x.dot())))
             },
         },
         Algorithm {
@@ -56,20 +56,20 @@ impl Family for Products {
             build: |x, _| Some(Box::new(SmallKernel::new(x.dot::<f32>(), Writer::of_integers(x.out.dtype)))),
         },
         Algorithm {
-            name: "thin_bytes",
+            name: "skinny_bytes",
             why: "Instructions for bytes multiply few vectors one by one, and read the matrix once.",
-            applies: |x| x.is_of_bytes() && x.is_thin() && has_byte_dots(&x.dot()),
-            build: |x, _| thin_bytes(x.dot()),
+            applies: |x| x.is_of_bytes() && x.is_skinny() && has_byte_dots(&x.dot()),
+            build: |x, _| skinny_bytes(x.dot()),
         },
         Algorithm {
-            name: "thin",
+            name: "skinny",
             why: "A matrix that few rows multiply is read once in place, at the speed of memory.",
-            applies: |x| x.is_thin(),
+            applies: |x| x.is_skinny(),
             build: |x, _| match x.sums() {
-                DType::F32 => Some(x.thin::<f32, f32>()),
-                DType::F64 => Some(x.thin::<f64, f64>()),
-                _ if x.is_of_bytes() => Some(x.thin::<f32, i64>()),
-                _ => Some(x.thin::<i64, i64>()),
+                DType::F32 => Some(x.skinny::<f32, f32>()),
+                DType::F64 => Some(x.skinny::<f64, f64>()),
+                _ if x.is_of_bytes() => Some(x.skinny::<f32, i64>()),
+                _ => Some(x.skinny::<i64, i64>()),
             },
         },
         Algorithm {
@@ -122,12 +122,12 @@ impl<'a> Product<'a> {
     }
 
     /// Whether one of the operands has few rows.
-    fn is_thin(&self) -> bool {
-        is_thin(self.size[0], self.size[1], self.size[2])
+    fn is_skinny(&self) -> bool {
+        is_skinny(self.size[0], self.size[1], self.size[2])
     }
 
-    fn thin<F: Factor, A: Sum<F>>(&self) -> Box<dyn Kernel> {
-        Box::new(ThinKernel::new(self.dot::<F>().operands(), Writer::<A>::new(self.out.dtype)))
+    fn skinny<F: Factor, A: Sum<F>>(&self) -> Box<dyn Kernel> {
+        Box::new(SkinnyKernel::new(self.dot::<F>().operands(), Writer::<A>::new(self.out.dtype)))
     }
 
     fn small<A: Accumulator>(&self) -> Box<dyn Kernel> {

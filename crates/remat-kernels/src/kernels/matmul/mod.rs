@@ -4,7 +4,7 @@
 //! The algorithms are in four modules, on the micro-kernels of `base::product` and the units of `base::narrow`:
 //!
 //! - [`narrow`]: products of bf16 and bytes, and of f32 on request, on the CPU's unit for narrow elements, if it has one
-//! - [`thin`]: a vector, or few rows or columns, by a matrix that is read once, at the speed of memory (GEMV)
+//! - [`skinny`]: a vector, or few rows or columns, by a matrix that is read once, at the speed of memory (GEMV)
 //! - [`small`]: small matrices, often in large batches, each multiplied whole
 //! - [`blocked`]: all others, cut into blocks; elements that cannot be read in place are packed (GEMM)
 //!
@@ -17,7 +17,7 @@
 //!
 //! For a comparison with other crates on large products, see docs/EXPERIMENTS.md, "Matrix products".
 //!
-//! The order of a sum depends on the shapes alone: parts of at most 512 positions, one after the other; in [`thin`] 16 lanes, to which
+//! The order of a sum depends on the shapes alone: parts of at most 512 positions, one after the other; in [`skinny`] 16 lanes, to which
 //! positions belong modulo 16; on a unit pairs first, then its groups. Zeros that pad the contracted axis change it where they are
 //! multiplied, and so may the algorithm that the shapes choose (docs/DESIGN.md, "One exception to bits").
 
@@ -30,8 +30,8 @@ mod element;
 mod matrix;
 pub(super) mod narrow;
 mod pack;
+mod skinny;
 mod small;
-mod thin;
 mod thresholds;
 mod widen_f16;
 
@@ -51,9 +51,9 @@ pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use pack::{pack_transposed, transpose_rows};
+pub(super) use skinny::dots;
+use skinny::{Sum, has_byte_dots, is_skinny};
 use small::is_small;
-pub(super) use thin::dots;
-use thin::{Sum, has_byte_dots, is_thin};
 
 use super::choice;
 use crate::base::disjoint::DisjointMut;
@@ -140,14 +140,14 @@ impl<F: Accumulator> Dot<F> {
     }
 
     /// Whether one of the operands has few rows.
-    fn is_thin(&self) -> bool {
-        is_thin(self.rows, self.columns, self.depth)
+    fn is_skinny(&self) -> bool {
+        is_skinny(self.rows, self.columns, self.depth)
     }
 
     /// Whether the matrices are small, and the sums of products of 8-bit integers are exact in f32.
     fn has_small_bytes(&self) -> bool {
         let is_exact = self.depth <= <i64 as Sum<f32>>::CHUNK;
-        is_exact && !self.is_thin() && is_small(self.rows, self.columns, self.depth)
+        is_exact && !self.is_skinny() && is_small(self.rows, self.columns, self.depth)
     }
 
     /// The kernel of products of matrices in blocks.
@@ -162,14 +162,14 @@ impl<F: Accumulator> Dot<F> {
         MatrixKernel { dot: self, writer, blocking }
     }
 
-    /// The operands of a product with one thin operand.
+    /// The operands of a product with one skinny operand.
     fn operands(self) -> Operands<F> {
         let Dot { batch, rows, columns, depth, left, right, .. } = self;
-        let thin_first = rows <= columns;
-        let (thin, matrix) = if thin_first { (left, right) } else { (right, left) };
+        let skinny_first = rows <= columns;
+        let (skinny, matrix) = if skinny_first { (left, right) } else { (right, left) };
         let rows_and_columns = [rows.min(columns), rows.max(columns)];
         let [rows, columns] = if rows_and_columns[0] == 0 { [0, 0] } else { rows_and_columns };
-        Operands { batch, rows, columns, depth, matrix, thin, thin_first }
+        Operands { batch, rows, columns, depth, matrix, skinny, skinny_first }
     }
 }
 
@@ -182,19 +182,19 @@ struct Operands<F: 'static> {
     /// The operand whose free axes are the columns.
     matrix: Side<F>,
     /// The operand whose free axes are the rows.
-    thin: Side<F>,
-    /// Whether the thin operand is the left one.
-    thin_first: bool,
+    skinny: Side<F>,
+    /// Whether the skinny operand is the left one.
+    skinny_first: bool,
 }
 
 impl<F: Accumulator> Operands<F> {
-    /// The matrix and the thin operand at an index of the batch.
+    /// The matrix and the skinny operand at an index of the batch.
     fn at<'a>(&'a self, ins: &[Source<'a>], index: usize) -> (Matrix<'a, F>, Matrix<'a, F>) {
         let [left, right] = self.batch.offsets(index);
-        if self.thin_first {
-            (self.matrix.matrix(ins[1], right), self.thin.matrix(ins[0], left))
+        if self.skinny_first {
+            (self.matrix.matrix(ins[1], right), self.skinny.matrix(ins[0], left))
         } else {
-            (self.matrix.matrix(ins[0], left), self.thin.matrix(ins[1], right))
+            (self.matrix.matrix(ins[0], left), self.skinny.matrix(ins[1], right))
         }
     }
 }

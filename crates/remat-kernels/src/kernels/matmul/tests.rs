@@ -314,7 +314,7 @@ fn a_row_does_not_depend_on_the_rows_beside_it() {
     }
 }
 
-/// A row has the same results alone and in a batch of small products, in any layout, on any number of threads, whichever operand is thin.
+/// A row has the same results alone and in a batch of small products, in any layout, on any number of threads, whichever operand is skinny.
 #[test]
 fn batches_of_few_rows_have_the_bits_of_single_rows() {
     let mut stream = Stream::new(5);

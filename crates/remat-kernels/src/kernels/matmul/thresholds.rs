@@ -21,27 +21,27 @@ pub(super) const UNIT_PADDED: usize = 4;
 /// The same for a unit whose instructions multiply fewer words than a vector of f32 has numbers, as with AVX2 alone. Tried.
 pub(super) const UNIT_PADDED_OF_FEW_WORDS: usize = 2;
 
-/// Most rows of a thin operand that is multiplied by a matrix in place, on a unit: the columns of its tile. Row "Rows of bf16 and f16 in
+/// Most rows of a skinny operand that is multiplied by a matrix in place, on a unit: the columns of its tile. Row "Rows of bf16 and f16 in
 /// place": 2 rows by [4096,4096] 4,073 → 1,948 us.
-pub(super) const THIN_UNIT_ROWS: usize = 16;
+pub(super) const SKINNY_UNIT_ROWS: usize = 16;
 
-/// Most words of one packed thin operand on a unit: a longer one is packed part by part, with the matrix. Tried.
-pub(super) const THIN_UNIT_PACKED: usize = 1 << 18;
+/// Most words of one packed skinny operand on a unit: a longer one is packed part by part, with the matrix. Tried.
+pub(super) const SKINNY_UNIT_PACKED: usize = 1 << 18;
 
 /// Shortest vector, and fewest rows of the matrix, in tiles of rows that are read together, for which packing a vector of bytes pays. Tried.
 /// How many vectors are multiplied one by one belongs to the instructions (`ByteDots::vectors`), row "Few rows of bytes".
 #[cfg(target_arch = "x86_64")]
-pub(super) const THIN_BYTES_DEPTH: usize = 256;
+pub(super) const SKINNY_BYTES_DEPTH: usize = 256;
 #[cfg(target_arch = "x86_64")]
-pub(super) const THIN_BYTES_TILES: usize = 2;
+pub(super) const SKINNY_BYTES_TILES: usize = 2;
 
 /// Most rows for which reading the matrix in place pays. Row "Batches of few rows": 512 products of [8,128] by a transposed matrix 4335 → 1480
 /// us; where it ends was tried.
-pub(super) const THIN_ROWS: usize = 16;
+pub(super) const SKINNY_ROWS: usize = 16;
 
 /// Positions of the contracted axis for each lane of a sum, from which on several rows are multiplied in place: along shorter axes,
 /// clearing and adding the lanes takes as long as the products. Tried.
-pub(super) const THIN_DEPTH_IN_LANES: usize = 4;
+pub(super) const SKINNY_DEPTH_IN_LANES: usize = 4;
 
 /// Most elements of both operands and the result of a small product together: as f32 they take some 100 KiB of the second-level cache.
 /// Row "Small products": 18 x [96,96] 111 → 152 GFLOP/s.

@@ -78,8 +78,8 @@ impl Reduced {
                 sums.fill(identity);
                 let columns = column..column + out.len() / windows.inner;
                 windows.each_row(row, |base| {
-                    if windows.is_apart {
-                        reduce_row_apart(sums, &x[base..], windows, columns.clone(), combine);
+                    if windows.is_strided {
+                        reduce_row_strided(sums, &x[base..], windows, columns.clone(), combine);
                     } else {
                         reduce_row(sums, &x[base..], windows, columns.clone(), in_any_order, combine);
                     }
@@ -163,8 +163,8 @@ fn combine_spaced<const STEP: usize, T: Number, A: Accumulator<T>>(
     }
 }
 
-/// As [`reduce_row`], one number after the other, for windows or elements that are apart.
-fn reduce_row_apart<T: Number, A: Accumulator<T>>(
+/// As [`reduce_row`], one number after the other, for windows or elements with strides.
+fn reduce_row_strided<T: Number, A: Accumulator<T>>(
     sums: &mut [A],
     x: &[T],
     windows: &Windows,

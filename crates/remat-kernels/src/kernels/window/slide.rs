@@ -21,7 +21,7 @@ pub(super) struct Windows {
     pub(super) runs: Vec<Run>,
     /// Whether elements are numbers, and windows or elements of a run so far apart that its pieces would have one number, as with a dilated
     /// operand.
-    pub(super) is_apart: bool,
+    pub(super) is_strided: bool,
 }
 
 /// How windows slide along an axis.
@@ -97,7 +97,7 @@ impl Windows {
         }
         let one = Run { from: 0, from_step: 1, to: 0, to_step: 1, count: 1 };
         let Some(last) = slides.pop() else {
-            return Windows { outer: slides, len: 1, inner, runs: vec![one], is_apart: false };
+            return Windows { outer: slides, len: 1, inner, runs: vec![one], is_strided: false };
         };
         let mut rows = 1;
         for slide in slides.iter_mut().rev() {
@@ -106,7 +106,7 @@ impl Windows {
         }
         let runs: Vec<Run> = (0..last.window).filter_map(|k| last.run(k)).collect();
         let are_near = runs.iter().all(|run| matches!((run.to_step, run.from_step), (1, 1 | 2)));
-        Windows { outer: slides, len: last.count, inner, runs, is_apart: inner == 1 && last.count > 1 && !are_near }
+        Windows { outer: slides, len: last.count, inner, runs, is_strided: inner == 1 && last.count > 1 && !are_near }
     }
 
     /// The elements of a row that its only window covers, if they are contiguous.

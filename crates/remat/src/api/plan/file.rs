@@ -1,48 +1,15 @@
-//! The file of a plan: written as a whole or not at all.
+//! Reading the file of a plan.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{self, Read};
+use std::path::Path;
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, Result};
+
+use crate::files::cannot;
 
 /// The most bytes of a file that is read. That of a program with thousands of steps has some kilobytes.
 const MOST_BYTES: u64 = 64 << 20;
-
-/// Writes a file: a new one beside it, which then gets its name.
-///
-/// # Errors
-/// If the system fails, or `path` is not the name of a file. What was there is unchanged then.
-pub(super) fn write(path: &Path, text: &str) -> Result<()> {
-    // A device or a pipe would be replaced by a file.
-    if fs::metadata(path).is_ok_and(|kind| !kind.is_file()) {
-        return Err(error(format!("`{}` is not a file, and is not replaced by one", path.display())));
-    }
-    let partial = partial(path).ok_or_else(|| error(format!("`{}` is not the name of a file", path.display())))?;
-    let written = write_synced(&partial, text).and_then(|()| fs::rename(&partial, path));
-    written.map_err(|cause| {
-        // What is left of it helps nobody.
-        let _ = fs::remove_file(&partial);
-        error(format!("cannot write `{}`: {cause}", path.display()))
-    })
-}
-
-/// A name in the same folder that no other process and no other call uses.
-fn partial(path: &Path) -> Option<PathBuf> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name()?);
-    name.push(format!(".{}-{}.partial", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    Some(path.with_file_name(name))
-}
-
-fn write_synced(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
-}
 
 /// Reads a file.
 ///
@@ -61,14 +28,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
         }
         Ok(text)
     };
-    read().map_err(|cause| error(format!("cannot read `{}`: {cause}", path.display())))
+    read().map_err(|cause| cannot("plan", "read", path, &cause))
 }
 
 /// The same error, about this file.
 pub(super) fn named(path: &Path, error: &Error) -> Error {
     Error::new(error.kind(), error.operation(), format!("`{}` {}", path.display(), error.message()))
-}
-
-fn error(message: String) -> Error {
-    Error::new(ErrorKind::Io, "plan", message)
 }

@@ -36,7 +36,7 @@ const ONCE: &str = "once";
 
 /// A plan as it is written.
 pub(super) struct Lock {
-    of: Of,
+    subject: Subject,
     peak: String,
     overhead: String,
     /// `None` if each step runs once.
@@ -45,7 +45,7 @@ pub(super) struct Lock {
 
 /// What it is the plan of.
 #[derive(PartialEq)]
-struct Of {
+struct Subject {
     version: String,
     program: String,
     donated: String,
@@ -53,13 +53,13 @@ struct Of {
     threads: String,
 }
 
-impl Of {
+impl Subject {
     /// # Errors
     /// If the system does not start the threads of the engine.
-    fn program(planned: &Planned) -> Result<Of> {
+    fn program(planned: &Planned) -> Result<Subject> {
         let Planned { jaxpr, donated, device, .. } = planned;
         let donated = donated.iter().zip(0..).filter_map(|(&is_donated, argument)| is_donated.then_some(argument));
-        Ok(Of {
+        Ok(Subject {
             version: env!("CARGO_PKG_VERSION").to_string(),
             program: hash(&jaxpr.to_string()),
             donated: ranges(&donated.collect::<Vec<usize>>()),
@@ -77,7 +77,7 @@ impl Lock {
     pub(super) fn of(plan: &Plan) -> Result<Lock> {
         let schedule = plan.chosen.as_ref().map(|chosen| chosen.schedule.clone());
         let (peak, overhead) = (plan.peak().to_string(), format!("{:.4}", plan.overhead()));
-        Ok(Lock { of: Of::program(&plan.program)?, peak, overhead, schedule })
+        Ok(Lock { subject: Subject::program(&plan.program)?, peak, overhead, schedule })
     }
 
     /// Reads a text.
@@ -119,15 +119,15 @@ impl Lock {
         }
         let [version, program, donated, device, threads, peak, overhead, steps, _] = values;
         let schedule = if steps == ONCE { None } else { Some(Arc::new(steps.parse().map_err(|_| damaged())?)) };
-        Ok(Lock { of: Of { version, program, donated, device, threads }, peak, overhead, schedule })
+        Ok(Lock { subject: Subject { version, program, donated, device, threads }, peak, overhead, schedule })
     }
 
     /// The plan, if it is one of the program of this plan.
     ///
     /// # Errors
     /// If it is not; the message says in what they differ.
-    pub(super) fn plan(&self, of: &Plan) -> Result<Plan> {
-        let (mine, other) = (&self.of, Of::program(&of.program)?);
+    pub(super) fn plan(&self, plan: &Plan) -> Result<Plan> {
+        let (mine, other) = (&self.subject, Subject::program(&plan.program)?);
         let wrong = |message: String| Error::new(ErrorKind::Argument, "plan", message);
         if mine.version != other.version {
             let [written, this] = [&mine.version, &other.version];
@@ -145,16 +145,16 @@ impl Lock {
         if mine.donated != other.donated {
             return Err(wrong("is for callers who donate other arguments".to_string()));
         }
-        let Some(schedule) = &self.schedule else { return Ok(of.with(None)) };
+        let Some(schedule) = &self.schedule else { return Ok(plan.with(None)) };
         // Steps depend on nothing else today; what an engine cannot run is not applied in any case.
-        let plan = of.with_steps(schedule)?;
+        let plan = plan.with_steps(schedule)?;
         plan.ok_or_else(|| wrong("has steps that the engine does not find in the program".to_string()))
     }
 }
 
 impl fmt::Display for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lock { of: Of { version, program, donated, device, threads }, peak, overhead, schedule } = self;
+        let Lock { subject: Subject { version, program, donated, device, threads }, peak, overhead, schedule } = self;
         let steps = schedule.as_ref().map_or_else(|| ONCE.to_string(), |schedule| schedule.to_string());
         let values = [version, program, donated, device, threads, peak, overhead, &steps];
         let mut text = format!("{HEADER}\n");
@@ -205,8 +205,8 @@ mod tests {
         Lock::of(&planned()).expect("the engine has threads").to_string()
     }
 
-    fn problem(text: &[u8], of: &Plan) -> Option<(ErrorKind, String)> {
-        let error = Lock::read(text).and_then(|lock| lock.plan(of)).err()?;
+    fn problem(text: &[u8], plan: &Plan) -> Option<(ErrorKind, String)> {
+        let error = Lock::read(text).and_then(|lock| lock.plan(plan)).err()?;
         Some((error.kind(), error.message().to_string()))
     }
 

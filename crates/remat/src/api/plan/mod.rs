@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use remat_cpu::Cpu;
 use remat_ir::{
     CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveRanges, RecomputedValue, Rematerialization, Result,
     StepSchedule, counted,
@@ -20,6 +19,7 @@ pub use explanation::Explanation;
 use super::jit::{JitOptions, jit};
 use super::limit::memory_limit;
 use super::stages::{Compiled, Lowered};
+use crate::files::write_bytes;
 use crate::trace::{Device, Output, Tree, current_loc};
 use lock::Lock;
 
@@ -210,7 +210,7 @@ impl Plan {
     /// If the program is for another device than the native engine, or cannot be compiled.
     pub(super) fn unlimited(lowered: Lowered, donated: Vec<bool>) -> Result<Plan> {
         let (device, jaxpr) = lowered.placed("plan")?;
-        if device.name() != Cpu::NAME {
+        if !device.engine().plans_memory() {
             let message = format!("the native engine has plans, and the program is for {}", device.name());
             return Err(Error::new(ErrorKind::Argument, "plan", message));
         }
@@ -400,7 +400,7 @@ impl Plan {
     /// If the file cannot be written, or its name is that of something that is not a file.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let save = || file::write(path.as_ref(), &Lock::of(self)?.to_string());
+        let save = || write_bytes("plan", path.as_ref(), Lock::of(self)?.to_string().as_bytes());
         let loc = current_loc();
         save().map_err(|error: Error| error.at(loc))
     }

@@ -153,14 +153,14 @@ const FAR: usize = 1 << 18;
 const LONG_CODE: usize = 3;
 
 impl Program {
-    /// Compiles equations, in this order, and stores some of their results. `wanted` are values that the caller reads after each tile;
+    /// Compiles equations, in this order, and stores some of their results. `live_outs` are values that the caller reads after each tile;
     /// `section` selects the part of an operand's layout along which a tile runs. If `is_cut`, tiles are as long as [`Program::tile`] says.
     ///
     /// `None` if there is no tile function for an operation.
     pub(super) fn new(
         spec: &LoopSpec,
         equations: &[usize],
-        wanted: &[LoopInput],
+        live_outs: &[LoopInput],
         outs: &[usize],
         section: impl Fn(&Layout) -> Option<Layout>,
         is_cut: bool,
@@ -170,10 +170,10 @@ impl Program {
         for &equation in equations {
             builder.equation(equation)?;
         }
-        let wanted = wanted.iter().map(|&x| builder.read(x, Extent::Full)).collect::<Option<Vec<usize>>>()?;
+        let live_outs = live_outs.iter().map(|&x| builder.read(x, Extent::Full)).collect::<Option<Vec<usize>>>()?;
         let mut program = builder.finish();
         program.find_in_place(spec);
-        program.allocate(spec, &wanted);
+        program.allocate(spec, &live_outs);
         let is_stream = |slot: &Slot| {
             slot.extent == Extent::Full && matches!(slot.storage, Storage::Operand(_) | Storage::Output(_))
         };
@@ -182,7 +182,7 @@ impl Program {
         program.moving = (0..program.slots.len()).filter(|&i| moves(&program.slots[i])).collect();
         program.streams = (0..program.slots.len()).filter(|&i| is_stream(&program.slots[i])).collect();
         program.fetch_in_chains(spec.rows * spec.columns.unwrap_or(1));
-        Some((program, wanted))
+        Some((program, live_outs))
     }
 
     /// The number of elements in the tile that begins with this one, for a loop without rows.

@@ -183,7 +183,7 @@ impl<A: Accumulator> Blocking<A> {
     }
 
     /// Rows and columns of blocks that share strips: those of few threads, or smaller ones.
-    fn smaller_blocks(&self, of_few: [usize; 2], threads: usize) -> [usize; 2] {
+    fn smaller_blocks(&self, block_of_few: [usize; 2], threads: usize) -> [usize; 2] {
         let size = [self.rows, self.strip_columns.min(self.columns)];
         let count = |block: [usize; 2]| [0, 1].map(|i| size[i].div_ceil(block[i]).max(1));
         let cost = |&block: &[usize; 2]| {
@@ -191,32 +191,32 @@ impl<A: Accumulator> Blocking<A> {
             let of_block = block[0] * block[1] + COSTS[0] * block[0] + COSTS[1] * block[1];
             (down * across).div_ceil(threads) * of_block
         };
-        let least = count(of_few);
+        let least = count(block_of_few);
         let panels = [self.kernel.rows, self.kernel.columns];
         let most = [0, 1].map(|i| least[i].max(size[i] / (LEAST_PANELS[i] * panels[i])));
         let smaller = [1, 2, 4, 8].into_iter().flat_map(|cuts| {
             let across = (least[1] * cuts).min(most[1]);
             // Each thread has one block, or two, three or four.
-            (1..=4).map(move |of_thread| {
-                let down = (of_thread * threads / across).clamp(least[0], most[0]);
+            (1..=4).map(move |blocks_per_thread| {
+                let down = (blocks_per_thread * threads / across).clamp(least[0], most[0]);
                 [size[0].div_ceil(down), even(size[1], size[1].div_ceil(across), self.kernel.columns)]
             })
         });
-        std::iter::once(of_few).chain(smaller).min_by_key(cost).unwrap_or(of_few)
+        std::iter::once(block_of_few).chain(smaller).min_by_key(cost).unwrap_or(block_of_few)
     }
 
     /// Bytes of scratch memory for a run on `threads` threads, a multiple of 64.
     pub(in crate::kernels) fn scratch(&self, threads: usize) -> usize {
         let strip = scratch::bytes::<A>(self.strip_len());
         if self.together.is_some() {
-            threads * (strip + self.of_thread())
+            threads * (strip + self.scratch_per_thread())
         } else {
-            strip + scratch::bytes::<A>(self.kept_sums()) + threads * self.of_thread()
+            strip + scratch::bytes::<A>(self.kept_sums()) + threads * self.scratch_per_thread()
         }
     }
 
     /// Bytes of scratch memory for each thread, besides strips.
-    pub(super) fn of_thread(&self) -> usize {
+    pub(super) fn scratch_per_thread(&self) -> usize {
         scratch::bytes::<A>(self.left_len()) + scratch::bytes::<A>(self.sums())
     }
 

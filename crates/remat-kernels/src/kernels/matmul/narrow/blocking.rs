@@ -66,8 +66,8 @@ pub(super) const STRIP: usize = 4;
 /// Fewest tasks for each of several threads, so that none waits long for the others.
 const TASKS: usize = 4;
 
-/// Rows or columns up to which a block is narrow, and half as many tasks are enough.
-const NARROW: usize = 4 * PANEL;
+/// Rows or columns up to which a block is skinny, and half as many tasks are enough.
+const SKINNY: usize = 4 * PANEL;
 
 /// An operand that is packed into panels.
 pub(in crate::kernels) trait Operand: Sync {
@@ -221,15 +221,15 @@ impl UnitBlocking {
         let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
         // A unit that is not a matrix unit takes as long to pack few rows or columns as to multiply them, unless they were packed before.
-        let is_narrow = |r: usize, c: usize| {
-            !self.unit.is_matrix_unit() && self.before.is_none() && whole(r).min(whole(c)) <= NARROW
+        let is_skinny = |r: usize, c: usize| {
+            !self.unit.is_matrix_unit() && self.before.is_none() && whole(r).min(whole(c)) <= SKINNY
         };
-        let wanted = |r: usize, c: usize| match threads {
+        let least = |r: usize, c: usize| match threads {
             1 => 1,
-            _ if is_narrow(r, c) => TASKS / 2 * threads,
+            _ if is_skinny(r, c) => TASKS / 2 * threads,
             _ => TASKS * threads,
         };
-        while blocks(block_rows, block_columns) < wanted(block_rows, block_columns)
+        while blocks(block_rows, block_columns) < least(block_rows, block_columns)
             && work(block_rows, block_columns) >= 2 * sizes.task
         {
             let rows_first = match self.before {

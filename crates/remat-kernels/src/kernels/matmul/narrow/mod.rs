@@ -7,11 +7,11 @@
 
 mod blocking;
 mod packed;
+mod skinny;
 mod special;
 mod store;
 #[cfg(test)]
 mod tests;
-mod thin;
 
 use std::ops::Range;
 
@@ -34,9 +34,9 @@ use crate::threads::Threads;
 pub(in crate::kernels) use blocking::SMALL;
 pub(in crate::kernels) use blocking::{Operand, Output, Sizes, ToPrefetch, UnitBlocking};
 pub(in crate::kernels) use packed::Panels;
+pub(super) use skinny::SkinnyKernel;
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
-pub(super) use thin::ThinKernel;
 
 /// The unit for a product of such elements, and their kind, where this CPU has one that pays. It takes bf16 and f16 with results of their
 /// dtype or f32, and bytes with results of at most 32 bits, whose sums modulo 2^32 are those modulo 2^64.
@@ -48,9 +48,9 @@ pub(super) fn unit(from: [DType; 2], to: DType, dot: impl FnOnce() -> Dot<f32>) 
         // Fewer rows than a tile has are multiplied faster as f32.
         Kind::SplitF32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::SplitF32 | Kind::SplitF16 => {
-            dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= UNIT_WORK_SPLIT
+            dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_skinny() && work >= UNIT_WORK_SPLIT
         }
-        Kind::Bf16 | Kind::F16 if !dot.is_thin() => work >= UNIT_WORK_WIDENED,
+        Kind::Bf16 | Kind::F16 if !dot.is_skinny() => work >= UNIT_WORK_WIDENED,
         Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && has_byte_dots(&dot) => false,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => {
             let lanes = f32::micro_kernel(Level::best()).lanes;

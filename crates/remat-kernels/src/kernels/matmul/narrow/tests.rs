@@ -45,8 +45,8 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) -> usize {
         assert_close(&results[0], &expected[0], tolerance, 1.0, &what);
         assert_same(&results[1], &results[0], &what);
         assert_same(&results[2], &results[0], &what);
-        if ThinKernel::is_for(kind, unit, &dot()) {
-            let in_place = ThinKernel::new(kind, unit, dot());
+        if SkinnyKernel::is_for(kind, unit, &dot()) {
+            let in_place = SkinnyKernel::new(kind, unit, dot());
             [1, 3].into_iter().for_each(|n| assert_same(&run(&in_place, n), &results[0], &what));
             read_in_place += 1;
         }

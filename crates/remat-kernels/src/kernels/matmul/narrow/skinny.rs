@@ -14,55 +14,55 @@ use crate::base::narrow::{GROUP, Kind, PANEL, Part, Session, Side, Strided, Sums
 use crate::base::pieces::pieces;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
-use crate::kernels::matmul::thresholds::{THIN_UNIT_PACKED, THIN_UNIT_ROWS};
+use crate::kernels::matmul::thresholds::{SKINNY_UNIT_PACKED, SKINNY_UNIT_ROWS};
 use crate::kernels::matmul::{Dot, Operands};
 use crate::threads::Threads;
 
-/// Groups of a thin operand that a task packs.
+/// Groups of a skinny operand that a task packs.
 const GROUPS: usize = 16;
 
 /// Fewest elements of the matrix for a task.
 const TASK: usize = 1 << 17;
 
 /// The kernel of such products. Columns here are those of the result: the rows of the matrix.
-pub(in crate::kernels::matmul) struct ThinKernel {
+pub(in crate::kernels::matmul) struct SkinnyKernel {
     kind: Kind,
     unit: Unit,
     operands: Operands<f32>,
     out: DType,
 }
 
-/// Words of a packed thin operand.
+/// Words of a packed skinny operand.
 fn panel(kind: Kind, depth: usize) -> usize {
     let [_, per_group] = kind.per_word_and_group();
     depth.div_ceil(per_group) * GROUP
 }
 
-impl ThinKernel {
+impl SkinnyKernel {
     /// Whether this kernel is for such a product.
     pub(in crate::kernels::matmul) fn is_for(kind: Kind, unit: Unit, dot: &Dot<f32>) -> bool {
         let [rows, columns] = [dot.rows.min(dot.columns), dot.rows.max(dot.columns)];
         let matrix = if dot.rows < dot.columns { &dot.right } else { &dot.left };
         let is_uniform = matrix.free.outer.len() == 1 && matrix.contracted.outer.len() == 1;
         let is_read = is_uniform && matrix.contracted.stride[0] == 1 && matrix.free.stride[0] >= 0;
-        let is_thin =
-            (1..=THIN_UNIT_ROWS).contains(&rows) && columns >= PANEL && dot.depth >= kind.per_word_and_group()[1];
-        is_read && is_thin && panel(kind, dot.depth) <= THIN_UNIT_PACKED && unit.reads_in_place()
+        let is_skinny =
+            (1..=SKINNY_UNIT_ROWS).contains(&rows) && columns >= PANEL && dot.depth >= kind.per_word_and_group()[1];
+        is_read && is_skinny && panel(kind, dot.depth) <= SKINNY_UNIT_PACKED && unit.reads_in_place()
     }
 
     /// The kernel of such a product.
-    pub(in crate::kernels::matmul) fn new(kind: Kind, unit: Unit, dot: Dot<f32>) -> ThinKernel {
+    pub(in crate::kernels::matmul) fn new(kind: Kind, unit: Unit, dot: Dot<f32>) -> SkinnyKernel {
         let out = dot.out;
-        ThinKernel { kind, unit, operands: dot.operands(), out }
+        SkinnyKernel { kind, unit, operands: dot.operands(), out }
     }
 
     fn panel(&self) -> usize {
         panel(self.kind, self.operands.depth)
     }
 
-    /// Products whose thin operands are packed at a time.
+    /// Products whose skinny operands are packed at a time.
     fn together(&self) -> usize {
-        (THIN_UNIT_PACKED / self.panel()).clamp(1, self.operands.batch.len().max(1))
+        (SKINNY_UNIT_PACKED / self.panel()).clamp(1, self.operands.batch.len().max(1))
     }
 
     fn run_as<N: Part>(&self, ins: [&[N]; 2], out: &mut Target<'_>, scratch: &mut [u32], threads: &Threads) {
@@ -79,7 +79,7 @@ impl ThinKernel {
                 let part = groups.start * N::PER_GROUP..depth.min(groups.end * N::PER_GROUP);
                 // SAFETY: each task packs groups of its own.
                 let to = unsafe { to.slice(i * panel + groups.start * GROUP, groups.len() * GROUP) };
-                self.thin(ins, products.start + i).pack(0..rows, part, Side::Right, to, &mut []);
+                self.skinny(ins, products.start + i).pack(0..rows, part, Side::Right, to, &mut []);
             });
             let (packed, all) = (&*packed, products.len() * blocks);
             threads.for_each(all.div_ceil(together), |task| {
@@ -92,7 +92,7 @@ impl ThinKernel {
                     let begin = first.min(columns - PANEL);
                     self.block(&session, self.rows(ins, index, begin), &packed[i * panel..][..panel], &mut sums);
                     let skipped = first - begin;
-                    let (row, strides) = match self.operands.thin_first {
+                    let (row, strides) = match self.operands.skinny_first {
                         true => (1, [1, columns as isize]),
                         false => (rows, [rows as isize, 1]),
                     };
@@ -105,18 +105,18 @@ impl ThinKernel {
         }
     }
 
-    /// The thin operand of a product.
-    fn thin<'a, N>(&'a self, ins: [&'a [N]; 2], index: usize) -> Matrix<'a, N> {
-        let Operands { batch, thin, thin_first, .. } = &self.operands;
-        let side = usize::from(!thin_first);
-        let start = thin.start + batch.offsets(index)[side];
-        Matrix { elements: ins[side], free: &thin.free, contracted: &thin.contracted, start }
+    /// The skinny operand of a product.
+    fn skinny<'a, N>(&'a self, ins: [&'a [N]; 2], index: usize) -> Matrix<'a, N> {
+        let Operands { batch, skinny, skinny_first, .. } = &self.operands;
+        let side = usize::from(!skinny_first);
+        let start = skinny.start + batch.offsets(index)[side];
+        Matrix { elements: ins[side], free: &skinny.free, contracted: &skinny.contracted, start }
     }
 
     /// The elements of the matrix of a product from one of its rows on.
     fn rows<'a, N>(&self, ins: [&'a [N]; 2], index: usize, row: usize) -> &'a [N] {
-        let Operands { batch, matrix, thin_first, .. } = &self.operands;
-        let side = usize::from(*thin_first);
+        let Operands { batch, matrix, skinny_first, .. } = &self.operands;
+        let side = usize::from(*skinny_first);
         let start = matrix.start + batch.offsets(index)[side] + row as isize * matrix.free.stride[0];
         &ins[side][start as usize..]
     }
@@ -137,7 +137,7 @@ impl ThinKernel {
     }
 }
 
-impl Kernel for ThinKernel {
+impl Kernel for SkinnyKernel {
     fn scratch(&self, _: usize) -> usize {
         self.together() * self.panel() * size_of::<u32>()
     }

@@ -1,4 +1,4 @@
-"""Times products of a matrix and 1 to 16 rows in PyTorch, both orders and layouts: the shapes of `cargo bench -p remat-kernels --bench matmul thin`."""
+"""Times products of a matrix and 1 to 16 rows in PyTorch, both orders and layouts: the shapes of `cargo bench -p remat-kernels --bench matmul skinny`."""
 
 import time
 
@@ -23,11 +23,11 @@ def main():
     for dtype in (torch.float32, torch.bfloat16):
         matrix = torch.randn(SIZE, SIZE).to(dtype)
         for rows in (1, 2, 4, 8, 16):
-            thin = torch.randn(rows, SIZE).to(dtype)
+            skinny = torch.randn(rows, SIZE).to(dtype)
             for name, product in (
-                ("thin by matrix", lambda: thin @ matrix),
-                ("thin by transposed matrix", lambda: thin @ matrix.T),
-                ("matrix by thin", lambda: matrix @ thin.T),
+                ("skinny by matrix", lambda: skinny @ matrix),
+                ("skinny by transposed matrix", lambda: skinny @ matrix.T),
+                ("matrix by skinny", lambda: matrix @ skinny.T),
             ):
                 print(f"{dtype} {name}, {rows} rows: {least(product):.0f} us")
 

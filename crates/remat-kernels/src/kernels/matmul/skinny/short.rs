@@ -18,7 +18,7 @@ use crate::simd::{Instructions, Level, prefetch};
 /// Sums that are computed at a time: one for each lane.
 const TILE: usize = LANES;
 
-/// Rows of a part of a matrix, or of a thin operand: the first element, the stride of rows, and their number.
+/// Rows of a part of a matrix, or of a skinny operand: the first element, the stride of rows, and their number.
 #[derive(Clone, Copy)]
 pub(in crate::kernels::matmul) struct Run<T> {
     pub(super) first: *const T,
@@ -26,14 +26,14 @@ pub(in crate::kernels::matmul) struct Run<T> {
     pub(super) rows: usize,
 }
 
-/// Where sums are written: the first sum, and the strides along the rows of the thin operand and of the matrix.
+/// Where sums are written: the first sum, and the strides along the rows of the skinny operand and of the matrix.
 #[derive(Clone, Copy)]
 pub(in crate::kernels::matmul) struct To<F> {
     pub(super) first: *mut F,
     pub(super) strides: [usize; 2],
 }
 
-/// Writes the sums of `depth` products for each row of a thin operand and each row of a matrix, whose elements are neighbours along the
+/// Writes the sums of `depth` products for each row of a skinny operand and each row of a matrix, whose elements are neighbours along the
 /// contracted axis.
 ///
 /// # Safety
@@ -52,7 +52,7 @@ pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
     }
 }
 
-/// Writes the dot products of each of `count` rows of a matrix and each of `thin` rows, of `depth` numbers (f32 or f64) without gaps. That
+/// Writes the dot products of each of `count` rows of a matrix and each of `skinny` rows, of `depth` numbers (f32 or f64) without gaps. That
 /// of rows `j` and `i` is written to number `j * stride + i`.
 ///
 /// # Panics
@@ -60,17 +60,17 @@ pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
 pub(in crate::kernels) fn dots<T: Element>(
     matrix: &[T],
     x: &[T],
-    [count, thin, depth]: [usize; 3],
+    [count, skinny, depth]: [usize; 3],
     to: &mut [T],
     stride: usize,
 ) {
-    if count == 0 || thin == 0 {
+    if count == 0 || skinny == 0 {
         return;
     }
-    assert!(count * depth <= matrix.len() && thin * depth <= x.len() && (count - 1) * stride + thin <= to.len());
+    assert!(count * depth <= matrix.len() && skinny * depth <= x.len() && (count - 1) * stride + skinny <= to.len());
     macro_rules! run {
         ($type:ty) => {{
-            let x = Run { first: x.as_ptr().cast::<$type>(), stride: depth, rows: thin };
+            let x = Run { first: x.as_ptr().cast::<$type>(), stride: depth, rows: skinny };
             let matrix = Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
             let to = To { first: to.as_mut_ptr().cast(), strides: [1, stride] };
             // SAFETY: the slices are long enough (checked), the numbers have this dtype, and the function is for this CPU.
@@ -111,7 +111,7 @@ mod x86 {
     level! { avx2 32 "avx2,fma,f16c" }
 }
 
-/// How many rows of the thin operand are taken at a time, if this many are left. Where there are fewer, the last one is taken again.
+/// How many rows of the skinny operand are taken at a time, if this many are left. Where there are fewer, the last one is taken again.
 fn group(rows: usize) -> usize {
     match rows {
         1 => 1,
@@ -120,7 +120,7 @@ fn group(rows: usize) -> usize {
     }
 }
 
-/// Rows of the matrix whose lanes are in registers at a time, for a group of this many rows of the thin operand.
+/// Rows of the matrix whose lanes are in registers at a time, for a group of this many rows of the skinny operand.
 const fn together<F>(group: usize, vector: usize) -> usize {
     let registers = if vector == 64 { 16 } else { 8 };
     let rows = registers * vector / (group * LANES * size_of::<F>());
@@ -159,7 +159,7 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     }
 }
 
-/// Writes the sums of `M` rows of the thin operand and `N` of the matrix from some rows on, or of fewer where the operands end.
+/// Writes the sums of `M` rows of the skinny operand and `N` of the matrix from some rows on, or of fewer where the operands end.
 ///
 /// # Safety
 /// As of [`rows_at`].
@@ -178,7 +178,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
     for n in 0..N {
         rows[n] = matrix.first.wrapping_add((j + n).min(matrix.rows - 1) * matrix.stride);
     }
-    // The next rows are prefetched while the first rows of the thin operand are multiplied.
+    // The next rows are prefetched while the first rows of the skinny operand are multiplied.
     let ahead = if i == 0 { TILE * matrix.stride } else { 0 };
     let mut lanes = [[D::Number::default(); LANES]; TILE];
     // SAFETY, of all: these are rows of the operands.
@@ -296,20 +296,20 @@ mod tests {
                 }
             })
             .collect();
-        let thin: Vec<f32> = (0..16 * depth).map(|i| number(i + 13).abs() + 0.5).collect();
+        let skinny: Vec<f32> = (0..16 * depth).map(|i| number(i + 13).abs() + 0.5).collect();
         for level in Level::all() {
             for len in [0, 1, 15, 16, 64, 99, 100] {
                 for rows in 1..=16 {
                     for strides in [[count, 1], [1, rows]] {
                         let mut sums = vec![7.0f32; rows * count];
-                        let x = Run { first: thin.as_ptr(), stride: depth, rows };
+                        let x = Run { first: skinny.as_ptr(), stride: depth, rows };
                         let y = Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
                         let to = To { first: sums.as_mut_ptr(), strides };
                         // SAFETY: the operands and the sums have these rows, and the CPU has the instructions.
                         unsafe { dot_rows::<f32>(level)(x, y, len, to) };
                         for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
                             let pairs =
-                                (0..len).map(|l| (f64::from(thin[i * depth + l]), f64::from(matrix[j * depth + l])));
+                                (0..len).map(|l| (f64::from(skinny[i * depth + l]), f64::from(matrix[j * depth + l])));
                             let (exact, size) =
                                 pairs.fold((0.0, 0.0), |(sum, size), (x, y)| (sum + x * y, size + (x * y).abs()));
                             let found = f64::from(sums[i * strides[0] + j * strides[1]]);

@@ -9,7 +9,7 @@ use remat_ir::DType;
 use super::super::element::Writer;
 use super::super::matrix::Location;
 use super::super::narrow::kinds;
-use super::super::thresholds::{THIN_BYTES_DEPTH, THIN_BYTES_TILES};
+use super::super::thresholds::{SKINNY_BYTES_DEPTH, SKINNY_BYTES_TILES};
 use super::super::{Dot, Operands};
 use super::byte_dots::{ByteDots, ROWS, STEP, VECTORS};
 use crate::base::disjoint::DisjointMut;
@@ -30,8 +30,8 @@ const SUMS: usize = 128;
 const _: () = assert!(SUMS >= TASK_ROWS && SUMS.is_multiple_of(VECTORS * ROWS));
 
 /// The shortest vector, and the fewest rows of a matrix, for which packing the vector first pays.
-const DEPTH: usize = THIN_BYTES_DEPTH;
-const COLUMNS: usize = THIN_BYTES_TILES * ROWS;
+const DEPTH: usize = SKINNY_BYTES_DEPTH;
+const COLUMNS: usize = SKINNY_BYTES_TILES * ROWS;
 
 /// Elements of the vector that are converted at a time.
 const PIECE: usize = 1 << 10;
@@ -83,10 +83,10 @@ impl BytesKernel {
 
     /// Packs a vector of an index of the batch, and returns what makes up for the shift of the matrix.
     fn pack(&self, ins: &[Source<'_>], [index, row]: [usize; 2], space: &mut [f32], to: &mut [u8]) -> u32 {
-        let (depth, (_, thin)) = (self.operands.depth, self.operands.at(ins, index));
+        let (depth, (_, skinny)) = (self.operands.depth, self.operands.at(ins, index));
         let (packed, rest) = to.split_at_mut(depth);
         rest.fill(0);
-        if let Some(Location { first, strides: [_, 1] }) = thin.locate(&(row..row + 1), &(0..depth)) {
+        if let Some(Location { first, strides: [_, 1] }) = skinny.locate(&(row..row + 1), &(0..depth)) {
             // SAFETY: the row is in the operand (`locate`), whose elements are bytes.
             packed.copy_from_slice(unsafe { std::slice::from_raw_parts(first, depth) });
             let number = |byte: u8| if self.is_signed { i32::from(byte as i8) } else { i32::from(byte) };
@@ -99,7 +99,7 @@ impl BytesKernel {
         for first in (0..depth).step_by(PIECE) {
             let piece = first..depth.min(first + PIECE);
             let numbers = &mut numbers[..piece.len()];
-            thin.read_rows(row..row + 1, piece.clone(), space, numbers);
+            skinny.read_rows(row..row + 1, piece.clone(), space, numbers);
             for (to, &number) in packed[piece].iter_mut().zip(&*numbers) {
                 let number = number as i32;
                 *to = number as u8;
@@ -116,7 +116,7 @@ impl Kernel for BytesKernel {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let (&Operands { ref batch, rows, columns, depth, thin_first, .. }, size) =
+        let (&Operands { ref batch, rows, columns, depth, skinny_first, .. }, size) =
             (&self.operands, self.writer.dtype.size());
         let (vector, matrix_rows) = (self.vector(), self.task_rows());
         let [of_vectors, of_shifts] = self.shared();
@@ -142,7 +142,7 @@ impl Kernel for BytesKernel {
                 let location = matrix.locate(&part, &(0..depth));
                 assert!(location.is_some(), "the matrix has the same strides everywhere");
                 let Some(location) = location else { return };
-                let strides = if thin_first { [part.len(), 1] } else { [1, rows] };
+                let strides = if skinny_first { [part.len(), 1] } else { [1, rows] };
                 for done in (0..part.len()).step_by(ROWS) {
                     let count = ROWS.min(part.len() - done);
                     let from = (location.first.wrapping_add(done * location.strides[0]), location.strides[0]);
@@ -156,7 +156,8 @@ impl Kernel for BytesKernel {
                     }
                 }
                 let sums = &sums[..rows * part.len()];
-                let (first, run) = if thin_first { (part.start, part.len()) } else { (part.start * rows, sums.len()) };
+                let (first, run) =
+                    if skinny_first { (part.start, part.len()) } else { (part.start * rows, sums.len()) };
                 for (i, sums) in sums.chunks_exact(run).enumerate() {
                     let at = index * rows * columns + i * columns + first;
                     // SAFETY: one task writes these results, which are in the output.

@@ -1,9 +1,9 @@
-//! Products of a matrix and a thin operand: a vector, or up to [`THIN_ROWS`] rows.
+//! Products of a matrix and a skinny operand: a vector, or up to [`SKINNY_ROWS`] rows.
 //!
 //! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory, row by
 //! row or column by column, and both ways give the same bits. A sum has lanes ([`lanes`]) that are added up at the end; along a short axis
 //! they stay in registers ([`short`]). A long contracted axis is cut, and the sums of the parts are added in order. So the order of a sum
-//! depends on the length of the contracted axis alone, and a row has the same results among one to [`THIN_ROWS`] rows. Several rows are
+//! depends on the length of the contracted axis alone, and a row has the same results among one to [`SKINNY_ROWS`] rows. Several rows are
 //! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
@@ -26,13 +26,13 @@ use std::ops::Range;
 
 pub(super) use arithmetic::{Factor, Sum};
 
-use lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
+use lanes::{LANES, Loops, Part, Skinny, add_lanes, add_neighbours};
 pub(in crate::kernels) use short::dots;
 use short::{Run, To};
 
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
-use super::thresholds::{THIN_DEPTH_IN_LANES, THIN_ROWS};
+use super::thresholds::{SKINNY_DEPTH_IN_LANES, SKINNY_ROWS};
 use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
@@ -42,7 +42,7 @@ use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
 /// Shortest contracted axis of products of several rows.
-const DEPTH: usize = THIN_DEPTH_IN_LANES * LANES;
+const DEPTH: usize = SKINNY_DEPTH_IN_LANES * LANES;
 
 /// Fewest elements of the matrix for a task.
 const TASK: usize = 1 << 16;
@@ -60,7 +60,7 @@ const EVEN: usize = 64;
 /// Most sums of a task, whose lanes stay in the second-level cache.
 const SUMS: usize = 4096;
 
-/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache: of [`THIN_ROWS`] rows.
+/// Positions of the contracted axis whose rows are read at a time, so that they stay in the first-level cache: of [`SKINNY_ROWS`] rows.
 const STEP: usize = 512;
 
 /// Columns of the result and positions of the contracted axis of a block that is converted first, because its elements are not converted in
@@ -76,7 +76,7 @@ const NEAR: usize = 1 << 15;
 
 /// The kernel of such products, one for each index of the batch. Columns here are those of the result: the rows of a matrix whose elements
 /// are neighbours along the contracted axis.
-pub(super) struct ThinKernel<F: 'static, A: 'static> {
+pub(super) struct SkinnyKernel<F: 'static, A: 'static> {
     operands: Operands<F>,
     writer: Writer<A>,
     /// The loops over elements of the matrix, if they are converted in registers.
@@ -111,8 +111,8 @@ impl Read {
     }
 }
 
-/// The kernel of products of bytes with a thin operand by the CPU's instructions for them, if it has some for such a product.
-pub(super) fn thin_bytes(dot: Dot<f32>) -> Option<Box<dyn Kernel>> {
+/// The kernel of products of bytes with a skinny operand by the CPU's instructions for them, if it has some for such a product.
+pub(super) fn skinny_bytes(dot: Dot<f32>) -> Option<Box<dyn Kernel>> {
     #[cfg(target_arch = "x86_64")]
     return Some(Box::new(bytes::BytesKernel::new(bytes::BytesKernel::dots_for(&dot)?, dot)));
     #[cfg(not(target_arch = "x86_64"))]
@@ -122,7 +122,7 @@ pub(super) fn thin_bytes(dot: Dot<f32>) -> Option<Box<dyn Kernel>> {
     }
 }
 
-/// Whether [`thin_bytes`] multiplies the rows of a thin operand of bytes one by one, which is faster than a unit for so few.
+/// Whether [`skinny_bytes`] multiplies the rows of a skinny operand of bytes one by one, which is faster than a unit for so few.
 pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
     #[cfg(target_arch = "x86_64")]
     return bytes::BytesKernel::dots_for(dot).is_some();
@@ -133,10 +133,10 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
     }
 }
 
-/// Positions that are read at a time of this number of rows of the thin operand, in whole groups of lanes. The fewer rows, the longer are the runs
+/// Positions that are read at a time of this number of rows of the skinny operand, in whole groups of lanes. The fewer rows, the longer are the runs
 /// of the matrix, which the CPU prefetches.
 fn step(rows: usize) -> usize {
-    let positions = THIN_ROWS * STEP / rows.clamp(1, THIN_ROWS);
+    let positions = SKINNY_ROWS * STEP / rows.clamp(1, SKINNY_ROWS);
     positions / LANES * LANES
 }
 
@@ -146,7 +146,7 @@ fn copied(depth: usize) -> usize {
 }
 
 /// How the work is cut into tasks.
-struct ThinBlocking {
+struct SkinnyBlocking {
     /// Columns of a task.
     columns: usize,
     /// Tasks for the columns of a result.
@@ -168,21 +168,21 @@ struct Workspace<'a, F> {
     lanes: &'a mut [F],
 }
 
-/// Whether a product with these rows, columns and positions has a thin operand.
-pub(super) fn is_thin(rows: usize, columns: usize, depth: usize) -> bool {
+/// Whether a product with these rows, columns and positions has a skinny operand.
+pub(super) fn is_skinny(rows: usize, columns: usize, depth: usize) -> bool {
     let few = rows.min(columns);
-    few <= 1 || few <= THIN_ROWS && depth >= DEPTH
+    few <= 1 || few <= SKINNY_ROWS && depth >= DEPTH
 }
 
-impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
-    pub(super) fn new(operands: Operands<F>, writer: Writer<A>) -> ThinKernel<F, A> {
+impl<F: Factor, A: Sum<F>> SkinnyKernel<F, A> {
+    pub(super) fn new(operands: Operands<F>, writer: Writer<A>) -> SkinnyKernel<F, A> {
         let loops = Loops::new(operands.matrix.reader.dtype());
         let short = Read::of(&operands, loops.is_some());
-        ThinKernel { operands, writer, loops, short }
+        SkinnyKernel { operands, writer, loops, short }
     }
 
     /// The blocking for a run on `threads` threads.
-    fn blocking(&self, threads: usize) -> ThinBlocking {
+    fn blocking(&self, threads: usize) -> SkinnyBlocking {
         let Operands { batch, rows, columns, depth, matrix, .. } = &self.operands;
         // Sums depend on where the contracted axis is cut, so that the parts depend on its length alone.
         let parts = depth.div_ceil(PART).max(1);
@@ -199,7 +199,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             (TASK / part).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
         };
         let most = most.clamp(1, (*columns).max(1));
-        ThinBlocking {
+        SkinnyBlocking {
             columns: most,
             blocks: columns.div_ceil(most),
             part,
@@ -209,7 +209,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     }
 
     /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
-    fn workspace_lens(&self, blocking: &ThinBlocking) -> [usize; 4] {
+    fn workspace_lens(&self, blocking: &SkinnyBlocking) -> [usize; 4] {
         // At most the positions that are summed at a time; a copied block has the most.
         let (rows, step) = (self.operands.rows, step(self.operands.rows).min(blocking.part).min(A::CHUNK));
         let sums = rows * blocking.columns;
@@ -222,13 +222,13 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     }
 
     /// Bytes of a thread's workspace: of the sums, which come first, and of all.
-    fn workspace_bytes(&self, blocking: &ThinBlocking) -> [usize; 2] {
+    fn workspace_bytes(&self, blocking: &SkinnyBlocking) -> [usize; 2] {
         let [rows, block, lanes, sums] = self.workspace_lens(blocking);
         [sums * size_of::<A>(), (rows + block + lanes) * size_of::<F>()].map(|n| n.next_multiple_of(CACHE_LINE))
     }
 
     /// Bytes of the sums of all parts, where there are several.
-    fn shared_bytes(&self, blocking: &ThinBlocking) -> usize {
+    fn shared_bytes(&self, blocking: &SkinnyBlocking) -> usize {
         match blocking.parts {
             1 => 0,
             n => (self.operands.batch.len() * n * self.results() * size_of::<A>()).next_multiple_of(CACHE_LINE),
@@ -243,19 +243,19 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     /// Computes the sums of some columns over a part of the contracted axis, in the order in which results are written.
     fn sums(
         &self,
-        (matrix, thin): (&Matrix<'_, F>, &Matrix<'_, F>),
+        (matrix, skinny): (&Matrix<'_, F>, &Matrix<'_, F>),
         columns: Range<usize>,
         part: Range<usize>,
         space: &mut Workspace<'_, F>,
         sums: &mut [A],
     ) {
-        let (rows, n, thin_first) = (self.operands.rows, columns.len(), self.operands.thin_first);
+        let (rows, n, skinny_first) = (self.operands.rows, columns.len(), self.operands.skinny_first);
         sums.fill(A::default());
         if let Some(read) = self.short {
             for chunk in pieces(&part, A::CHUNK) {
                 let found = &mut space.lanes[..rows * n];
-                let x = numbers(thin, rows, &chunk, space.rows, space.block);
-                let strides = if thin_first { [n, 1] } else { [1, rows] };
+                let x = numbers(skinny, rows, &chunk, space.rows, space.block);
+                let strides = if skinny_first { [n, 1] } else { [1, rows] };
                 assert!(rows * n <= found.len());
                 let to = To { first: found.as_mut_ptr(), strides };
                 // SAFETY: there is memory for all sums (checked).
@@ -271,7 +271,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             let location = self.loops.as_ref().zip(matrix.locate(&columns, &chunk));
             let by_rows = location.is_some_and(|(_, location)| location.strides[1] == 1);
             for step in pieces(&chunk, step(rows)) {
-                let x = numbers(thin, rows, &step, space.rows, space.block);
+                let x = numbers(skinny, rows, &step, space.rows, space.block);
                 match location {
                     Some((loops, location)) if by_rows || location.strides[0] == 1 => {
                         let ([row, column], at) = (location.strides, step.start - chunk.start);
@@ -292,7 +292,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
             };
             for row in 0..rows {
                 let lanes = lanes[row * n * between..].iter().step_by(between);
-                let (first, stride) = if thin_first { (row * n, 1) } else { (row, rows) };
+                let (first, stride) = if skinny_first { (row * n, 1) } else { (row, rows) };
                 for (sum, &lane) in sums[first..].iter_mut().step_by(stride).take(n).zip(lanes) {
                     *sum = sum.add(lane);
                 }
@@ -308,7 +308,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         &self,
         read: Read,
         matrix: &Matrix<'_, F>,
-        x: Thin<'_, F>,
+        x: Skinny<'_, F>,
         [columns, part]: [&Range<usize>; 2],
         block: &mut [F],
         to: To<F>,
@@ -347,14 +347,14 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     unsafe fn write_short(
         &self,
         read: Read,
-        (matrix, thin): (&Matrix<'_, F>, &Matrix<'_, F>),
+        (matrix, skinny): (&Matrix<'_, F>, &Matrix<'_, F>),
         columns: Range<usize>,
         space: &mut Workspace<'_, F>,
         out: *mut F,
     ) {
         let (all, depth) = ([self.operands.rows, self.operands.columns], 0..self.operands.depth);
-        let x = numbers(thin, all[0], &depth, space.rows, space.block);
-        let strides = if self.operands.thin_first { [all[1], 1] } else { [1, all[0]] };
+        let x = numbers(skinny, all[0], &depth, space.rows, space.block);
+        let strides = if self.operands.skinny_first { [all[1], 1] } else { [1, all[0]] };
         let to = To { first: out.wrapping_add(columns.start * strides[1]), strides };
         // SAFETY: as the caller promises.
         unsafe { self.short_sums(read, matrix, x, [&columns, &depth], space.block, to) };
@@ -362,7 +362,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
 
     /// Calls `f` with each run of the sums of some columns, and its offset in a product.
     fn runs<'a>(&self, columns: Range<usize>, sums: &'a [A], mut f: impl FnMut(usize, &'a [A])) {
-        if self.operands.thin_first {
+        if self.operands.skinny_first {
             for (i, sums) in sums.chunks_exact(columns.len()).enumerate() {
                 f(i * self.operands.columns + columns.start, sums);
             }
@@ -372,7 +372,7 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     }
 
     /// Adds the sums of the parts of the contracted axis in order, and writes them.
-    fn add_parts(&self, blocking: &ThinBlocking, sums: &mut [A], out: &DisjointMut<'_, u8>, threads: &Threads) {
+    fn add_parts(&self, blocking: &SkinnyBlocking, sums: &mut [A], out: &DisjointMut<'_, u8>, threads: &Threads) {
         let (results, size) = (self.results(), self.writer.dtype.size());
         let of_one = blocking.parts * results;
         threads.for_each_chunk(&mut sums[..of_one * self.operands.batch.len()], of_one, |i, sums| {
@@ -392,22 +392,22 @@ fn pieces(range: &Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>
     range.clone().step_by(len).map(move |first| first..end.min(first.saturating_add(len)))
 }
 
-/// A step of the rows of a thin operand: in place, or converted to `to`. `copied` is memory for this many numbers.
+/// A step of the rows of a skinny operand: in place, or converted to `to`. `copied` is memory for this many numbers.
 fn numbers<'a, F: Factor>(
-    thin: &'a Matrix<'_, F>,
+    skinny: &'a Matrix<'_, F>,
     rows: usize,
     chunk: &Range<usize>,
     to: &'a mut [F],
     copied: &mut [F],
-) -> Thin<'a, F> {
+) -> Skinny<'a, F> {
     let depth = chunk.len();
-    match thin.strided(&(0..rows), chunk) {
+    match skinny.strided(&(0..rows), chunk) {
         Some((numbers, stride, 1)) if numbers.len() >= (rows - 1) * stride + depth => {
-            Thin { numbers, rows, depth, stride }
+            Skinny { numbers, rows, depth, stride }
         }
         _ => {
-            thin.read_rows(0..rows, chunk.clone(), copied, to);
-            Thin { numbers: to, rows, depth, stride: depth }
+            skinny.read_rows(0..rows, chunk.clone(), copied, to);
+            Skinny { numbers: to, rows, depth, stride: depth }
         }
     }
 }
@@ -415,7 +415,7 @@ fn numbers<'a, F: Factor>(
 /// Adds the products of a chunk of the matrix and one of the rows to the lanes of columns. Blocks of the matrix are converted first.
 fn blocks<F: Factor>(
     matrix: &Matrix<'_, F>,
-    x: Thin<'_, F>,
+    x: Skinny<'_, F>,
     columns: &Range<usize>,
     chunk: &Range<usize>,
     block: &mut [F],
@@ -424,7 +424,7 @@ fn blocks<F: Factor>(
     let loops = Loops::of::<F>();
     let (block, copied) = block.split_at_mut(BLOCK * BLOCK);
     for j in (0..x.depth).step_by(BLOCK) {
-        let x = Thin { numbers: &x.numbers[j..], depth: BLOCK.min(x.depth - j), ..x };
+        let x = Skinny { numbers: &x.numbers[j..], depth: BLOCK.min(x.depth - j), ..x };
         for first in columns.clone().step_by(BLOCK) {
             let rows = first..columns.end.min(first + BLOCK);
             let len = rows.len();
@@ -437,7 +437,7 @@ fn blocks<F: Factor>(
     }
 }
 
-impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
+impl<F: Factor, A: Sum<F>> Kernel for SkinnyKernel<F, A> {
     fn scratch(&self, threads: usize) -> usize {
         let blocking = self.blocking(threads);
         self.shared_bytes(&blocking) + threads * self.workspace_bytes(&blocking).iter().sum::<usize>()
@@ -460,18 +460,18 @@ impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
             for task in task * blocking.together..tasks.min((task + 1) * blocking.together) {
                 let (i, part) = (task / blocking.parts, task % blocking.parts);
                 let (index, first) = (i / blocking.blocks, i % blocking.blocks * blocking.columns);
-                let (matrix, thin) = operands.at(ins, index);
+                let (matrix, skinny) = operands.at(ins, index);
                 let columns = first..operands.columns.min(first + blocking.columns);
                 if let Some(read) = self.short.filter(|_| self.is_direct()) {
                     let out = out.at(index * self.results() * size).cast();
                     // SAFETY: one task writes these columns.
-                    unsafe { self.write_short(read, (&matrix, &thin), columns, &mut space, out) };
+                    unsafe { self.write_short(read, (&matrix, &skinny), columns, &mut space, out) };
                     continue;
                 }
                 let from = (part * blocking.part).min(operands.depth);
                 let depth = from..operands.depth.min(from + blocking.part);
                 let sums = &mut sums[..operands.rows * columns.len()];
-                self.sums((&matrix, &thin), columns.clone(), depth, &mut space, sums);
+                self.sums((&matrix, &skinny), columns.clone(), depth, &mut space, sums);
                 self.runs(columns, sums, |at, sums| {
                     // SAFETY, of both: one task writes the sums of this part of these columns.
                     if blocking.parts > 1 {

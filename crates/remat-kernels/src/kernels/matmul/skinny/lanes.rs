@@ -24,7 +24,7 @@ const AHEAD: usize = 1024;
 /// Columns whose elements are added to the lanes at a time, so that sums are read and written less often.
 const COLUMNS: usize = 8 * LANES;
 
-/// Most rows of the thin operand that are multiplied at a time.
+/// Most rows of the skinny operand that are multiplied at a time.
 const GROUP: usize = 4;
 
 /// Most rows of the matrix that are multiplied at a time, so that the CPU adds to several registers in turn.
@@ -32,7 +32,7 @@ const ROWS: usize = 8;
 
 /// Rows of numbers.
 #[derive(Clone, Copy)]
-pub(in crate::kernels::matmul) struct Thin<'a, F> {
+pub(in crate::kernels::matmul) struct Skinny<'a, F> {
     /// The first number of the first row.
     pub(super) numbers: &'a [F],
     pub(super) rows: usize,
@@ -62,7 +62,7 @@ pub(in crate::kernels::matmul) struct Loops<F> {
         part: (*const u8, usize),
         lanes: (*mut [F; LANES], usize),
     ),
-    /// Rows of the matrix that are multiplied with a group of rows of the thin operand, for each size of a group.
+    /// Rows of the matrix that are multiplied with a group of rows of the skinny operand, for each size of a group.
     together: [usize; GROUP + 1],
     /// See [`columns_at`].
     columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
@@ -97,12 +97,12 @@ impl<F: Factor> Loops<F> {
         }
     }
 
-    /// Adds products of rows of a part and rows of a thin operand to lanes. The lanes are ordered by row of the thin operand, then by row
+    /// Adds products of rows of a part and rows of a skinny operand to lanes. The lanes are ordered by row of the skinny operand, then by row
     /// of the part.
     ///
     /// # Safety
     /// The elements of the part are valid for reading.
-    pub(super) unsafe fn rows(&self, x: Thin<'_, F>, part: Part, lanes: &mut [F]) {
+    pub(super) unsafe fn rows(&self, x: Skinny<'_, F>, part: Part, lanes: &mut [F]) {
         let lanes = &mut lanes.as_chunks_mut::<LANES>().0[..x.rows * part.rows];
         let mut first = 0;
         while first < x.rows {
@@ -113,7 +113,7 @@ impl<F: Factor> Loops<F> {
             assert!((first + group - 1) * x.stride + x.depth <= x.numbers.len());
             for i in (0..part.rows).step_by(self.together[group]) {
                 let n = self.together[group].min(part.rows - i);
-                // SAFETY: the rows are in the part, as the caller promises, and in the thin operand (checked); there are lanes for each
+                // SAFETY: the rows are in the part, as the caller promises, and in the skinny operand (checked); there are lanes for each
                 // pair (checked by their slice).
                 unsafe {
                     let numbers = x.numbers.as_ptr().add(first * x.stride);
@@ -126,12 +126,12 @@ impl<F: Factor> Loops<F> {
         }
     }
 
-    /// Adds products of columns of a part and numbers of a thin operand to lanes. For each lane, and then for each row of the thin operand,
+    /// Adds products of columns of a part and numbers of a skinny operand to lanes. For each lane, and then for each row of the skinny operand,
     /// there are `width` numbers, the first of them for the rows of the part. Column `j` belongs to lane `j` modulo [`LANES`].
     ///
     /// # Safety
     /// The elements of the part are valid for reading.
-    pub(super) unsafe fn columns(&self, x: Thin<'_, F>, part: Part, lanes: &mut [F], width: usize) {
+    pub(super) unsafe fn columns(&self, x: Skinny<'_, F>, part: Part, lanes: &mut [F], width: usize) {
         assert!(part.rows <= width && (LANES * x.rows - 1) * width + part.rows <= lanes.len());
         assert!((x.rows - 1) * x.stride + x.depth <= x.numbers.len());
         for first in (0..x.depth).step_by(COLUMNS) {
@@ -228,7 +228,7 @@ mod x86 {
     level! { avx2 32 "avx2,fma,f16c" }
 }
 
-/// How many rows of the matrix are multiplied with a group of rows of the thin operand, so that their lanes fit in the registers of a CPU
+/// How many rows of the matrix are multiplied with a group of rows of the skinny operand, so that their lanes fit in the registers of a CPU
 /// with vectors of `vector` bytes; 0 if not even one row fits.
 const fn rows_together<F>(group: usize, vector: usize) -> usize {
     let registers = if vector == 64 { 16 } else { 8 };
