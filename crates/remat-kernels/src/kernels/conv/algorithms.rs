@@ -4,7 +4,6 @@ use remat_ir::{Aval, Conv, DType};
 
 use super::col2im;
 use super::direct::{self, Direct};
-use super::exchanged::Exchanged;
 use super::finite::IfFinite;
 use super::long_windows::{self, LongWindows};
 use super::narrow::Narrow;
@@ -105,16 +104,6 @@ impl Family for Convolutions {
             why: "Long windows at few positions, as in gradients of weights, are read in place for each position.",
             applies: |x| with_float_sums!(x, A => LongWindows::<A>::applies(long_windows::SIZES, x.op, x.ins, x.out)),
             build: |x, _| with_float_sums!(x, A => boxed(LongWindows::<A>::new(long_windows::SIZES, x.op, x.ins, x.out))),
-        },
-        Algorithm {
-            name: "exchanged",
-            why: "With few output features too, image and window of such a convolution are exchanged, so that vectors are full.",
-            applies: |x| with_float_sums!(x, A => Exchanged::<A>::applies(long_windows::SIZES, x.op, x.ins, x.out)),
-            build: |x, below| {
-                with_float_sums!(x, A => {
-                    x.if_finite(Exchanged::<A>::new(long_windows::SIZES, x.op, x.ins, x.out), below)
-                })
-            },
         },
         Algorithm {
             name: "im2col",

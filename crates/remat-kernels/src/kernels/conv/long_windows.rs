@@ -7,8 +7,7 @@
 //! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows would be larger than the band by the number of positions.
 //!
 //! Where images are few, as for the weights of the first layer, neighbouring positions of one image are the rows; for a window of three
-//! positions, positions of several rows. Then the elements need not be neighbours, since the image is small. Where output features are few,
-//! as for the weights of the last layer, image and window are exchanged ([`exchanged`](super::exchanged)).
+//! positions, positions of several rows. Then the elements need not be neighbours, since the image is small.
 //!
 //! A task copies a band, which stays in a cache of its core, and multiplies it with all panels, or with some if there are more threads than
 //! blocks of images. Sums are kept from step to step, so that threads do not cut a sum. The operation and the shapes alone decide whether a
@@ -53,7 +52,7 @@ pub(super) struct Sizes {
     /// Fewest elements of a window.
     least: usize,
     /// Fewest images for the rows of a tile to be images; with fewer, they are neighbouring positions of one image.
-    pub(super) images: usize,
+    images: usize,
     /// Fewest such neighbours.
     neighbours: usize,
     /// Fewest lanes that features fill, in tenths.

@@ -15,8 +15,8 @@
 //! gradients ([`winograd`]).
 //!
 //! Two kinds of convolutions read windows in place instead of gathering them: those of few weights ([`direct`]), and those of long windows
-//! at few positions, as in gradients of weights ([`long_windows`], [`exchanged`]). Methods that are right only for finite numbers compute
-//! again where a result is not finite ([`finite`]).
+//! at few positions, as in gradients of weights ([`long_windows`]). Methods that are right only for finite numbers compute again where a
+//! result is not finite ([`finite`]).
 //!
 //! On a CPU with dot products of bf16 (AVX-512, NEON) and no matrix unit, windows of bf16 are also read in place, forward and for both
 //! gradients, if they have several elements and the results have positions (NCHW) or features (NHWC) innermost ([`pairs`]).
@@ -31,7 +31,6 @@
 mod algorithms;
 mod col2im;
 mod direct;
-mod exchanged;
 mod finite;
 mod im2col;
 mod long_windows;
