@@ -191,13 +191,19 @@ def measured(module, input, shape, seed):
     return record
 
 
+# Their random numbers are others in f64.
+DRAWN = ("vae", "random_more")
+
+
 def programs():
-    """The errors of the programs of others."""
+    """The errors of the programs of others, but for those whose constants are of f32 alone."""
     for name, (function, shapes, *_) in write.LARGE.items():
         args = tuple(write.argument(i, shape, dtype) for i, (shape, dtype) in enumerate(shapes))
+        if name in DRAWN:
+            continue
         try:
             truth = on("cpu", function, double(args))
-        except Exception as error:
+        except TypeError as error:
             print(f"{name}: not in f64: {str(error).splitlines()[0][:100]}")
             continue
         yield name, {backend: errors(on(backend, function, args), truth) for backend in BACKENDS}
@@ -209,7 +215,7 @@ def row(name, records):
     ratios = [a / max(b, 2.0**-26) for record in records for a, b in zip(record["remat"], record["cpu"]) if a > 2.0**-22]
     ratio = f"{statistics.geometric_mean(ratios):6.2f}" if ratios else f"{'':6}"
     flipped = " ".join(f"{statistics.mean(r.get(f'{backend}_flips', 0) for r in records):7.2f}" for backend in BACKENDS)
-    print(f"{name:34} {shown} {ratio} {flipped}", flush=True)
+    print(f"{name:44} {shown} {ratio} {flipped}", flush=True)
 
 
 def main():
@@ -218,7 +224,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
-    print(f"{'':34} {'median':>9} {'':19} {'largest':>9}\n{'':34} " + " ".join(f"{x:>9}" for x in ("remat", "XLA", "moved") * 2) + "  ratio   flips")
+    print(f"{'':44} {'median':>9} {'':19} {'largest':>9}\n{'':44} " + " ".join(f"{x:>9}" for x in ("remat", "XLA", "moved") * 2) + "  ratio   flips")
     rows = {}
     for name, *model in models():
         if options.only in name:
