@@ -8,23 +8,16 @@ The programs are those of crates/remat-stablehlo/tests/fixtures/large_programs.p
 """
 
 import argparse
-import importlib.metadata
 import json
 import pathlib
 import statistics
-import sys
 import time
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "crates/remat-stablehlo/tests/fixtures"))
 
 import jax
 
-PLATFORMS = jax.config.jax_platforms
-import large_programs  # noqa: E402
-import write  # noqa: E402
+import jax_common
 
-jax.config.update("jax_platforms", PLATFORMS)
+write = jax_common.registered()
 BACKENDS = ("cpu", "remat")
 
 
@@ -54,13 +47,6 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="of each program on each backend, in five rounds in turn")
     parser.add_argument("--json")
     options = parser.parse_args()
-    if not importlib.metadata.entry_points(group="jax_plugins", name="remat"):
-        # The wheel is not installed: REMAT_PJRT_LIBRARY names the library.
-        sys.path.insert(0, str(ROOT / "crates/remat-pjrt/python"))
-        from remat import jax_plugin
-
-        jax_plugin.initialize()
-    large_programs.add(write.large)
     print(f"{'program':34} {'XLA ms':>9} {'remat ms':>9} {'ratio':>6} {'XLA KiB':>9} {'remat KiB':>9} {'ratio':>6} {'compile s':>15}")
     rows = []
     for name, (function, shapes, *_) in write.LARGE.items():
