@@ -31,7 +31,7 @@ fn close(a: &Tensor, b: &Tensor, dtype: DType) {
 }
 
 /// Compares results and gradients of a layer with the channels first, and of the same layer with the channels last.
-fn same<L: Tree>(first: &L, of_last: &L, x: &Tensor, apply: impl Fn(&L, &Tensor) -> Tensor) {
+fn same<L: Tree + Clone>(first: &L, of_last: &L, x: &Tensor, apply: impl Fn(&L, &Tensor) -> Tensor) {
     let dtype = x.dtype().unwrap();
     close(&apply(of_last, &last(x)), &last(&apply(first, x)), dtype);
     let loss = |(layer, x): &(L, Tensor)| apply(layer, x).to_dtype(DType::F32).sin().sum(..);
