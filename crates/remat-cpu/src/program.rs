@@ -89,6 +89,8 @@ pub(crate) struct ProgramStep {
     pub(crate) ins: Vec<Span>,
     pub(crate) outs: Vec<Span>,
     pub(crate) scratch: Range<usize>,
+    /// The pairs of an operand and a result that are computed in place in a run in which they have the same address.
+    pub(crate) in_place: Vec<(usize, usize)>,
     /// Whether it has results with elements, or an effect.
     pub(crate) runs: bool,
 }
@@ -204,11 +206,11 @@ impl CompiledProgram {
                 }
                 _ => (few_ins.as_mut_ptr().cast(), few_outs.as_mut_ptr().cast()),
             };
-            let pairs = step.kernel.in_place();
+            let is_in_place = |&(i, k): &(usize, usize)| address(&step.ins[i]) == address(&step.outs[k]);
             for (i, span) in step.ins.iter().enumerate() {
                 let start = address(span);
-                let taken = |&&(input, output): &&(usize, usize)| input == i && address(&step.outs[output]) == start;
-                let source = if span.bytes > 0 && pairs.iter().find(taken).is_some() {
+                let is_taken = step.in_place.iter().any(|pair| pair.0 == i && is_in_place(pair));
+                let source = if span.bytes > 0 && is_taken {
                     Source::in_place(span.dtype, start)
                 } else {
                     // SAFETY: these are the elements of an operand, which a kernel has written or the caller has provided. Nothing writes
@@ -220,11 +222,10 @@ impl CompiledProgram {
             }
             for (k, span) in step.outs.iter().enumerate() {
                 let start = address(span);
-                let is_in_place = pairs.iter().any(|&(i, output)| output == k && address(&step.ins[i]) == start);
                 // SAFETY: the plan gives the bytes to this operand alone while the step runs, and there is room for all
                 // operands. Whatever lay there before is a valid element: a bool is cleared, or computed in place of a bool.
                 unsafe {
-                    if span.dtype == DType::Bool && !is_in_place {
+                    if span.dtype == DType::Bool && !step.in_place.iter().any(|pair| pair.1 == k && is_in_place(pair)) {
                         start.write_bytes(0, span.bytes);
                     }
                     targets.add(k).write(Target::new(span.dtype, bytes_mut(start, span.bytes)));

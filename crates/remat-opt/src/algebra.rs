@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use remat_ir::{Atom, Binary, DType, Eqn, Jaxpr, Literal, Op, Prim, Result, Shape, Slice, Unary, VarMap};
+use remat_ir::{Atom, Binary, Compare, DType, Eqn, Jaxpr, Literal, Op, Prim, Result, Shape, Slice, Unary, VarMap};
 
 use crate::uses::{is_kept_by, labelled};
 
@@ -91,6 +91,9 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
         (Op::Prim(Prim::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or)), &[x, y]) => {
             (x == y).then_some(x)
         }
+        // JAX asks a bool whether it is other than false, as it asks numbers.
+        (Op::Prim(Prim::Compare(Compare::Ne)), &[x, no]) if is(no, is_false) => Some(x),
+        (Op::Prim(Prim::Compare(Compare::Eq)), &[x, yes]) if is(yes, is_true) => Some(x),
         // A slice of the operand's own shape is clamped to start at 0.
         (Op::Prim(Prim::DynamicSlice(_)), [x, ..]) => Some(*x),
         (Op::Prim(Prim::SelectN(_)), [_, x, rest @ ..]) => rest.iter().all(|y| y == x).then_some(*x),
@@ -119,7 +122,12 @@ fn known_slice(eqn: &Eqn, shape: impl Fn(Atom) -> Shape) -> Option<Slice> {
     Some(Slice { strides: start.iter().map(|_| 1).collect(), start, limit })
 }
 
-/// Whether this literal is `true`, which leaves a conjunction unchanged.
+/// Whether this literal is `false`, not a zero.
+fn is_false(literal: Literal) -> bool {
+    literal.dtype() == DType::Bool && literal.is_zero()
+}
+
+/// Whether this literal is `true`, which leaves a conjunction unchanged, not a one.
 fn is_true(literal: Literal) -> bool {
     literal.dtype() == DType::Bool && literal.is_one()
 }

@@ -55,6 +55,13 @@ fn equations_that_change_nothing_are_dropped() {
             "b:i32[3] = convert_element_type[new_dtype=int32] a y:f32[3] = convert_element_type[new_dtype=float32] b",
             "convert_element_type convert_element_type sin",
         ),
+        ("v:bool[3] = eq w False:bool[] y:f32[3] = select_n v a 1.0:f32[]", "eq select_n sin"),
+        // A bool that is not false is true; a number need not be one.
+        (
+            "u:bool[3] = ne w False:bool[] v:bool[3] = eq u True:bool[] y:f32[3] = select_n v a 1.0:f32[]",
+            "select_n sin",
+        ),
+        ("v:bool[3] = ne i 0:i32[] y:f32[3] = select_n v a 1.0:f32[]", "ne select_n sin"),
         // Integers have one zero.
         ("j:i32[3] = add i 0:i32[] y:f32[3] = convert_element_type[new_dtype=float32] j", "convert_element_type sin"),
         (

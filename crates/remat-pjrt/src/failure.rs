@@ -1,5 +1,7 @@
 //! Errors, as the caller of a function gets them.
 
+use std::fmt::Display;
+
 use remat_ir::{Error, ErrorKind};
 
 /// The codes of the header, which are those of Abseil.
@@ -33,7 +35,8 @@ impl Failure {
 }
 
 /// Whether a struct of the caller, which has so many bytes, has all fields of ours: one of an older header may end before the last of them.
-pub(crate) fn whole<S>(what: &str, size: usize) -> Result {
+/// Each function of the API asks this, so that `what` becomes text only in an error.
+pub(crate) fn whole<S>(what: impl Display, size: usize) -> Result {
     // The size of a C struct may lack the space at its end.
     if size.saturating_add(7) >= size_of::<S>() {
         return Ok(());

@@ -29,7 +29,7 @@ unsafe fn arguments<'a, A: Arguments>(name: &str, pointer: *mut c_void) -> Resul
     // SAFETY: the caller passes the struct of this function; its first field, the size, is in all of them.
     let args = unsafe { pointer.cast::<A>().as_mut() };
     let args = args.ok_or_else(|| Failure::argument(format!("{name}: there are no arguments")))?;
-    whole::<A>(&format!("{name}: the arguments"), args.struct_size())?;
+    whole::<A>(format_args!("{name}: the arguments"), args.struct_size())?;
     Ok(args)
 }
 

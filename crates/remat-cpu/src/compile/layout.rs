@@ -33,6 +33,11 @@ pub(super) fn program(
         spans.push((ins, outs.collect::<Result<Vec<Span>>>()?));
     }
     let Kernels { buffers, calls, .. } = kernels;
+    let donated = donation::donated_arguments(kernels, plan);
+    let may_share = |input: &Span, out: &Span| match (input.memory, out.memory) {
+        (Memory::Argument(argument), Memory::Output(out)) => donated[out] == Some(argument),
+        (input_memory, memory) => input_memory == memory && input.offset == out.offset,
+    };
     let scratch = |step: StepId, call: &KernelCall| plan.scratch[step]..plan.scratch[step] + call.scratch;
     let has_effect = |call: &KernelCall| call.eqn.is_some_and(|eqn| kernels.steps.eqn(eqn).op.has_effect());
     let steps: IndexVec<StepId, ProgramStep> = calls
@@ -41,6 +46,7 @@ pub(super) fn program(
         .map(|((step, call), (ins, outs))| ProgramStep {
             scratch: scratch(step, call),
             kernel: call.kernel.clone(),
+            in_place: call.kernel.in_place().iter().copied().filter(|&(i, k)| may_share(&ins[i], &outs[k])).collect(),
             runs: outs.iter().any(|out: &Span| out.bytes > 0) || has_effect(call),
             ins,
             outs,
@@ -57,7 +63,7 @@ pub(super) fn program(
         constants: buffers.constants.iter().map(constant).collect(),
         arena,
         table_offset,
-        donated: donation::donated_arguments(kernels, plan),
+        donated,
         timeline: plan.timeline.clone(),
         at: report::at(kernels, order, plan),
         live: report::live(kernels, plan),

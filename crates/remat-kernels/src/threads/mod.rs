@@ -118,6 +118,10 @@ impl Threads {
         if piece == 0 {
             return self.for_each(tasks, |i| f(i, &mut []));
         }
+        // A thread alone needs neither the lock nor the counter, which take as long as a small task.
+        if workers <= 1 {
+            return (0..tasks).for_each(|task| f(task, &mut scratch[..piece]));
+        }
         let next_task = AtomicUsize::new(0);
         self.for_each_item(workers, scratch.chunks_mut(piece), |scratch| {
             loop {
@@ -132,6 +136,9 @@ impl Threads {
 
     /// Calls `f` for each of `tasks` items, in any order, on any thread.
     pub fn for_each_item<I: Iterator + Send>(&self, tasks: usize, items: I, f: impl Fn(I::Item) + Send + Sync) {
+        if self.count().min(tasks) <= 1 {
+            return items.take(tasks).for_each(f);
+        }
         let items = Mutex::new(items);
         self.for_each(tasks, |_| {
             if let Some(item) = next(&items) {

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use super::TileFn;
 use crate::number::Scalar;
 use crate::number::rounding::{Exact, Round};
-use crate::simd::{Level, multiversion, with_level_number};
+use crate::simd::{Instructions, Level, multiversion, with_level_number};
 
 /// Elements of an unrolled block: enough vectors to keep a CPU with long latencies busy, and few enough to fit its registers.
 pub(crate) const UNROLLED: usize = 64;
@@ -336,12 +336,50 @@ unsafe fn call_reversed<F: Compiled, const LEVEL: u8>(n: usize, out: *mut u8, in
     unsafe { black_box(F::at(Level::numbered(LEVEL)))(n, out, &[ins[1], ins[0]]) }
 }
 
-multiversion! {
-    fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level)
-    -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8])
-    where A::IS_COMMON_IN_TILES && B::IS_COMMON_IN_TILES && C::IS_COMMON_IN_TILES && D::IS_COMMON_IN_TILES => {
+/// The loop over blocks for a level. This is [`multiversion!`], but for the masks of AVX-512.
+fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level) -> TileFn {
+    unsafe fn plain<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(
+        n: usize,
+        out: *mut u8,
+        ins: &[*const u8],
+    ) {
         // SAFETY: the arguments are those of a `TileFn`.
-        unsafe { in_blocks::<A, B, C, D, R, F>(n, out, ins) }
+        unsafe { in_blocks::<A, B, C, D, R, F, false>(n, out, ins) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+    unsafe fn avx2<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(
+        n: usize,
+        out: *mut u8,
+        ins: &[*const u8],
+    ) {
+        // SAFETY: the arguments are those of a `TileFn`.
+        unsafe { in_blocks::<A, B, C, D, R, F, false>(n, out, ins) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+    unsafe fn avx512<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(
+        n: usize,
+        out: *mut u8,
+        ins: &[*const u8],
+    ) {
+        // SAFETY: the arguments are those of a `TileFn`, and this function has masks.
+        unsafe { in_blocks::<A, B, C, D, R, F, true>(n, out, ins) }
+    }
+    const fn is_common<T: Scalar>() -> bool {
+        T::IS_COMMON_IN_TILES
+    }
+    // If this constant condition is false, no other versions are compiled.
+    if const { !(is_common::<A>() && is_common::<B>() && is_common::<C>() && is_common::<D>()) } {
+        return plain::<A, B, C, D, R, F>;
+    }
+    match level.instructions() {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => avx512::<A, B, C, D, R, F>,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => avx2::<A, B, C, D, R, F>,
+        Instructions::Plain => plain::<A, B, C, D, R, F>,
     }
 }
 
@@ -359,7 +397,7 @@ multiversion! {
             if outside {
                 one_by_one::<T, (), T, Exact, Any<G>>(n, out, ins);
             } else {
-                in_blocks::<T, (), (), T, Exact, Within<G>>(n, out, ins);
+                in_blocks::<T, (), (), T, Exact, Within<G>, false>(n, out, ins);
             }
         }
     }
@@ -369,9 +407,17 @@ multiversion! {
 /// block is padded.
 ///
 /// # Safety
-/// That of a [`TileFn`].
+/// That of a [`TileFn`]; if `IS_MASKED`, this is inlined into a function with the masks of AVX-512.
 #[inline(always)]
-unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(
+unsafe fn in_blocks<
+    A: Scalar,
+    B: Scalar,
+    C: Scalar,
+    D: Scalar,
+    R: Round<D>,
+    F: Function<A, B, C, D>,
+    const IS_MASKED: bool,
+>(
     n: usize,
     out: *mut u8,
     ins: &[*const u8],
@@ -388,11 +434,10 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
         // SAFETY: the operands have `n` elements, which fit in a block, and zeros are valid elements of it.
         unsafe {
             let filled = filled.as_mut_ptr();
-            filled.write_bytes(0, 1);
             let (to_a, to_b, to_c) = (&raw mut (*filled).0, &raw mut (*filled).1, &raw mut (*filled).2);
-            to_a.cast::<A>().copy_from_nonoverlapping(a, n);
-            to_b.cast::<B>().copy_from_nonoverlapping(b, n);
-            to_c.cast::<C>().copy_from_nonoverlapping(c, n);
+            pad::<A, IS_MASKED>(n, a, to_a);
+            pad::<B, IS_MASKED>(n, b, to_b);
+            pad::<C, IS_MASKED>(n, c, to_c);
             (block.0, block.1, block.2) = (to_a.cast(), to_b.cast(), to_c.cast());
         }
     } else if has_last {
@@ -431,6 +476,35 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
         } else if has_last {
             out.add(n - UNROLLED).cast::<[D; UNROLLED]>().write(last.assume_init());
         }
+    }
+}
+
+/// Copies `n` elements to a block, whose other elements become zeros. With masks it is written in whole vectors: the loop that reads such
+/// vectors would have to wait for zeros and parts of elements to reach the cache.
+///
+/// # Safety
+/// `from` has `n` elements, fewer than a block, and zeros are valid ones; if `IS_MASKED`, as for [`in_blocks`].
+#[inline(always)]
+unsafe fn pad<T: Scalar, const IS_MASKED: bool>(n: usize, from: *const T, to: *mut [T; UNROLLED]) {
+    #[cfg(target_arch = "x86_64")]
+    if IS_MASKED {
+        use std::arch::x86_64::{_mm512_maskz_loadu_epi8, _mm512_storeu_epi8};
+        const VECTOR: usize = 64;
+        for start in (0..size_of::<[T; UNROLLED]>()).step_by(VECTOR) {
+            let bytes = (n * size_of::<T>()).saturating_sub(start).min(VECTOR);
+            let mask = u64::MAX.checked_shr((VECTOR - bytes) as u32).unwrap_or(0);
+            // SAFETY: bytes behind the elements are not read, and a block is whole vectors.
+            unsafe {
+                let vector = _mm512_maskz_loadu_epi8(mask, from.cast::<i8>().wrapping_add(start));
+                _mm512_storeu_epi8(to.cast::<i8>().wrapping_add(start), vector);
+            }
+        }
+        return;
+    }
+    // SAFETY: promised by the caller.
+    unsafe {
+        to.write_bytes(0, 1);
+        to.cast::<T>().copy_from_nonoverlapping(from, n);
     }
 }
 

@@ -87,13 +87,33 @@ impl Fusion {
         let (Some(a), Some(b)) = (self.fused_loop(target), self.fused_loop(unit)) else { return false };
         // A loop without columns has full values only, which fit any columns.
         let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
-        chosen.extent == fit.extent
+        let are_alike = chosen.extent == fit.extent || self.is_scalar(into) || self.is_scalar(unit);
+        are_alike
             && columns_agree
             && a.members.len() + b.members.len() < MOST_MEMBERS
             && self.units[unit].last < self.units[target].closed
             && self.units[target].last < self.units[unit].closed
             && self.is_free(target, sources, &[target, unit])
             && self.is_free(unit, sources, &[target, unit])
+    }
+
+    /// Whether a loop computes single elements, which are row values of any loop over one row.
+    fn is_scalar(&self, unit: UnitId) -> bool {
+        self.fused_loop(unit).is_some_and(|fused_loop| fused_loop.rows == 1 && fused_loop.columns.is_none())
+    }
+
+    /// How an equation fits into two loops that can be merged. If it is a row value of one of them, the single elements of the other become such
+    /// values too.
+    pub(super) fn with_one_extent(&mut self, [a, b]: [(UnitId, Fit); 2]) -> [Fit; 2] {
+        let of_row = [a, b].into_iter().find(|(_, fit)| fit.extent == Extent::Row);
+        let Some((_, row)) = of_row.filter(|_| a.1.extent != b.1.extent) else { return [a.1, b.1] };
+        let promoted = Fit { promotes: true, ..row };
+        if a.1.extent == Extent::Full {
+            self.adjust(a.0, promoted);
+            [row; 2]
+        } else {
+            [a.1, promoted]
+        }
     }
 
     /// Whether only the loop itself and this equation read the values of a loop.

@@ -137,8 +137,10 @@ impl Fusion {
                     joined = Some((unit, fit));
                 }
                 Some((into, chosen)) if self.can_merge(into, unit, chosen, fit, &sources) => {
+                    let [chosen, fit] = self.with_one_extent([(into, chosen), (unit, fit)]);
                     self.adjust(unit, fit);
                     self.merge(into, unit);
+                    joined = Some((into, chosen));
                 }
                 _ => {}
             }

@@ -176,21 +176,26 @@ trait Vector: Copy {
     unsafe fn round_any(self) -> Self;
 }
 
-/// Vectors that take a step together: enough to keep a CPU with long latencies busy, and half of its registers.
+/// The most vectors that take a step together: enough to keep a CPU with long latencies busy, and half of its registers.
 #[cfg(target_arch = "x86_64")]
-const COUNT: usize = 8;
+const MOST: usize = 8;
 
-/// Evaluates an expression for each vector, by its number. It is not a closure, since vector instructions require inlining.
+/// Evaluates an expression for each of `COUNT` vectors, by its number: those of the result, or nothing after `do`. It is not a closure, since
+/// vector instructions require inlining.
 #[cfg(target_arch = "x86_64")]
 macro_rules! each {
-    ($($name:ident),* => $e:expr) => { each!(@ [$($name),*] $e; 0 1 2 3 4 5 6 7) };
-    (@ $names:tt $e:expr; $($number:tt)*) => { ($(each!(# $names $number $e)),*) };
-    (# [$i:ident] $number:tt $e:expr) => {{ let $i: usize = $number; $e }};
-    (# [$i:ident, $x:ident] $number:tt $e:expr) => {{ let ($i, $x): (usize, _) = ($number, $x.$number); $e }};
-    (# [$i:ident, $x:ident, $y:ident] $number:tt $e:expr) => {{
-        let ($i, $x, $y): (usize, _, _) = ($number, $x.$number, $y.$number);
-        $e
-    }};
+    (do $($name:ident),* => $e:expr) => { each!(@ [()] [$($name),*] $e; 0 1 2 3 4 5 6 7) };
+    ($($name:ident),* => $e:expr) => { each!(@ [V::splat(0.0)] [$($name),*] $e; 0 1 2 3 4 5 6 7) };
+    (@ $other:tt $names:tt $e:expr; $($number:tt)*) => { ($(each!(# $other $names $number $e)),*) };
+    (# [$other:expr] [$i:ident $(, $x:ident)*] $number:tt $e:expr) => {
+        if $number < COUNT {
+            let ($i, $($x),*): (usize, $(each!(any $x)),*) = ($number, $($x.$number),*);
+            $e
+        } else {
+            $other
+        }
+    };
+    (any $x:ident) => { _ };
 }
 
 /// # Safety
@@ -198,26 +203,37 @@ macro_rules! each {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn run<V: Vector>(n: usize, steps: &[ChainStep], slots: *const *mut u8) {
-    let len = COUNT * V::LEN;
+    let len = MOST * V::LEN;
     let whole = n - n % len;
+    let rest = n - whole;
     // SAFETY: these are the elements up to `n`.
     unsafe {
         for start in (0..whole).step_by(len) {
-            group::<V, false>(start, len, steps, slots);
+            group::<V, MOST, false>(start, len, steps, slots);
         }
-        if whole < n {
-            group::<V, true>(whole, n - whole, steps, slots);
+        // A division takes as long for vectors that nobody reads.
+        match rest.div_ceil(V::LEN) {
+            0 => {}
+            1 => group::<V, 1, true>(whole, rest, steps, slots),
+            2 => group::<V, 2, true>(whole, rest, steps, slots),
+            3 | 4 => group::<V, 4, true>(whole, rest, steps, slots),
+            _ => group::<V, MOST, true>(whole, rest, steps, slots),
         }
     }
 }
 
-/// Computes all steps for `n` elements from `start` on: a whole group, or a part of one if `IS_PART`.
+/// Computes all steps for `n` elements from `start` on: a whole group of `COUNT` vectors, or a part of one if `IS_PART`.
 ///
 /// # Safety
 /// As for [`run`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &[ChainStep], slots: *const *mut u8) {
+unsafe fn group<V: Vector, const COUNT: usize, const IS_PART: bool>(
+    start: usize,
+    n: usize,
+    steps: &[ChainStep],
+    slots: *const *mut u8,
+) {
     let len = V::LEN;
     // The number of elements left for a vector.
     let left = |i: usize| n.saturating_sub(i * len);
@@ -313,19 +329,19 @@ unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &
             match step.store {
                 Store::Nothing => {}
                 Store::Register => {
-                    each!(i, x => {
+                    each!(do i, x => {
                         if left(i) > 0 {
                             x.store(tile(step.out, i));
                         }
                     });
                 }
                 Store::Tile => {
-                    each!(i, x => {
+                    each!(do i, x => {
                         whole_or_part!(store / store_part(x, tile(step.out, i)) i);
                     });
                 }
                 Store::Bf16 => {
-                    each!(i, x => {
+                    each!(do i, x => {
                         whole_or_part!(store_bf16 / store_bf16_part(x, narrow(step.out, i)) i);
                     });
                 }

@@ -55,6 +55,8 @@ impl<'a> Builder<'a> {
             registers: 0,
             streams: Vec::new(),
             moving: Vec::new(),
+            in_registers: Vec::new(),
+            in_program: Vec::new(),
             outs: stored.map(|equation| Out { dtype: equation.dtype, extent: equation.extent }).collect(),
             in_place: Vec::new(),
         };
@@ -254,7 +256,8 @@ impl<'a> Builder<'a> {
         };
         if let Some(value) = value {
             let slot = self.register(extent, dtype);
-            self.program.constants.push(Constant { slot, value, dtype });
+            let fill = tile::strided(tile::register_type(dtype).size());
+            self.program.constants.push(Constant { slot, value, dtype, fill });
             return Some(slot);
         }
         let memory = self.memory(number)?;

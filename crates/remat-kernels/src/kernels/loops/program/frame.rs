@@ -5,7 +5,7 @@
 
 use remat_ir::Literal;
 
-use super::{ConstantValue, Extent, Instruction, Program, Storage, first_bytes};
+use super::{ConstantValue, Extent, Instruction, Number, Program, Storage, first_bytes};
 use crate::kernels::loops::memory::Memory;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
@@ -52,12 +52,13 @@ impl<'a> Frame<'a> {
             for (i, operand) in program.operands.iter().enumerate() {
                 bases.add(i).write(memory.input(operand.input, operand.width).wrapping_add(operand.offset));
             }
-            for (i, slot) in program.slots.iter().enumerate() {
-                slots.add(i).write(match slot.storage {
-                    Storage::Register(offset) => registers.add(offset),
-                    Storage::Immediate(k) => (&raw const program.immediates[k]).cast_mut().cast(),
-                    Storage::Literal(k) => (&raw const program.literals[k]).cast_mut().cast(),
-                    Storage::Operand(_) | Storage::Element(_) | Storage::Output(_) => std::ptr::null_mut(),
+            for &(slot, offset) in &program.in_registers {
+                slots.add(slot).write(registers.add(offset));
+            }
+            for &(slot, number) in &program.in_program {
+                slots.add(slot).write(match number {
+                    Number::Immediate(k) => (&raw const program.immediates[k]).cast_mut().cast(),
+                    Number::Literal(k) => (&raw const program.literals[k]).cast_mut().cast(),
                 });
             }
             let frame = Frame { program, slots, args, bases, outs: out_pointers, registers };
@@ -109,7 +110,7 @@ impl<'a> Frame<'a> {
                     (Literal::from_bits(dtype, bits).as_f64() as f32).to_bits().into()
                 };
                 let element = first_bytes(bits, register.size());
-                tile::strided(register.size())(len, out, (&raw const element).cast(), 0);
+                (constant.fill)(len, out, (&raw const element).cast(), 0);
             }
         }
     }

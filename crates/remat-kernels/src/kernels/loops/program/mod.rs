@@ -53,6 +53,10 @@ pub(super) struct Program {
     streams: Vec<usize>,
     /// The slots whose address changes with each tile.
     moving: Vec<usize>,
+    /// The slots that are registers, each with its offset in scratch memory, and those of numbers in this program. A frame sets their addresses
+    /// once, kind by kind: of a small program this is a large part of its time.
+    in_registers: Vec<(usize, usize)>,
+    in_program: Vec<(usize, Number)>,
     pub(super) outs: Vec<Out>,
     /// The inputs whose memory an output may take: (input, output).
     pub(super) in_place: Vec<(usize, usize)>,
@@ -133,11 +137,20 @@ enum Instruction {
     },
 }
 
+/// What a program itself has in memory.
+#[derive(Clone, Copy)]
+enum Number {
+    Immediate(usize),
+    Literal(usize),
+}
+
 /// A register that holds one number throughout.
 struct Constant {
     slot: usize,
     value: ConstantValue,
     dtype: DType,
+    /// Fills the register.
+    fill: StridedFn,
 }
 
 enum ConstantValue {
@@ -180,6 +193,14 @@ impl Program {
         let moves =
             |slot: &Slot| matches!(slot.storage, Storage::Operand(_) | Storage::Element(_) | Storage::Output(_));
         program.moving = (0..program.slots.len()).filter(|&i| moves(&program.slots[i])).collect();
+        for (i, slot) in program.slots.iter().enumerate() {
+            match slot.storage {
+                Storage::Register(offset) => program.in_registers.push((i, offset)),
+                Storage::Immediate(k) => program.in_program.push((i, Number::Immediate(k))),
+                Storage::Literal(k) => program.in_program.push((i, Number::Literal(k))),
+                Storage::Operand(_) | Storage::Element(_) | Storage::Output(_) => {}
+            }
+        }
         program.streams = (0..program.slots.len()).filter(|&i| is_stream(&program.slots[i])).collect();
         program.fetch_in_chains(spec.rows * spec.columns.unwrap_or(1));
         Some((program, live_outs))

@@ -11,7 +11,7 @@
 use remat_ir::{DType, bf16, f16};
 
 use super::arithmetic::{self, Factor, Load};
-use super::short::{self, DotRowsFn};
+use super::short::{self, DotFewFn, DotRowsFn};
 use crate::base::product::Accumulator;
 use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefetch_far};
 
@@ -68,6 +68,8 @@ pub(in crate::kernels::matmul) struct Loops<F> {
     columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
     /// The loops for a short contracted axis.
     pub(super) short: DotRowsFn<F>,
+    /// The same for few elements.
+    pub(super) few: DotFewFn<F>,
     size: usize,
 }
 
@@ -86,7 +88,8 @@ impl<F: Factor> Loops<F> {
     pub(super) fn of<D: Load<Number = F>>() -> Loops<F> {
         let loops = |rows, columns, vector: usize| {
             let together = std::array::from_fn(|group| rows_together::<F>(group, vector));
-            Loops { rows, together, columns, short: short::dot_rows::<D>(Level::best()), size: size_of::<D>() }
+            let (short, few) = (short::dot_rows::<D>(Level::best()), short::dot_few::<D>(Level::best()));
+            Loops { rows, together, columns, short, few, size: size_of::<D>() }
         };
         match Level::best().instructions() {
             #[cfg(target_arch = "x86_64")]

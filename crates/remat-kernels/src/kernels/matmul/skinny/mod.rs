@@ -28,7 +28,7 @@ pub(super) use arithmetic::{Factor, Sum};
 
 use lanes::{LANES, Loops, Part, Skinny, add_lanes, add_neighbours};
 pub(in crate::kernels) use short::dots;
-use short::{Run, To};
+use short::{FEW, Run, To};
 
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
@@ -315,9 +315,12 @@ impl<F: Factor, A: Sum<F>> SkinnyKernel<F, A> {
     ) {
         assert!((x.rows - 1) * x.stride + x.depth <= x.numbers.len());
         let x = (Run { first: x.numbers.as_ptr(), stride: x.stride, rows: x.rows }, x.depth);
-        // SAFETY, of both: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the caller
+        // SAFETY, of all: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the caller
         // promises the sums.
         match (read, matrix.locate(columns, part), &self.loops) {
+            (_, Some(location), Some(loops)) if x.0.rows * columns.len() * x.1 <= FEW => unsafe {
+                (loops.few)(x.0, location, columns.len(), x.1, to)
+            },
             (Read::InPlace, Some(location), Some(loops)) => {
                 let rows = Run { first: location.first, stride: location.strides[0], rows: columns.len() };
                 unsafe { (loops.short)(x.0, rows, x.1, to) }

@@ -10,8 +10,9 @@
 
 use remat_ir::{DType, Element};
 
-use super::arithmetic::{Factor, Load};
+use super::arithmetic::{Factor, Load, add_lanes};
 use super::lanes::LANES;
+use crate::kernels::matmul::matrix::Location;
 use crate::number::Number;
 use crate::simd::{Instructions, Level, prefetch};
 
@@ -40,6 +41,56 @@ pub(in crate::kernels::matmul) struct To<F> {
 /// The rows are valid for reading `depth` elements, those of the matrix of the dtype of the function, and the sums for writing. The CPU has
 /// the instructions.
 pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, depth: usize, to: To<F>);
+
+/// Most products of a matrix and a thin operand whose sums are computed one by one: a tile of sums would mostly compute sums that nobody reads,
+/// and few rows would be transposed for it. (Measured in docs/EXPERIMENTS.md, "Small programs".)
+pub(super) const FEW: usize = 128;
+
+/// As [`DotRowsFn`], for a part of a matrix with this many rows and any strides.
+///
+/// # Safety
+/// As there.
+pub(in crate::kernels::matmul) type DotFewFn<F> =
+    unsafe fn(x: Run<F>, matrix: Location, rows: usize, depth: usize, to: To<F>);
+
+/// The function for few elements, with the instructions of a level.
+pub(super) fn dot_few<D: Load>(level: Level) -> DotFewFn<D::Number> {
+    match level.instructions() {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => x86::avx512::few::<D>,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => x86::avx2::few::<D>,
+        Instructions::Plain => few_at::<D, false>,
+    }
+}
+
+/// See [`DotFewFn`]. The lanes of a sum, and the order in which they are added up, are those of [`rows_at`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn few_at<D: Load, const FUSED: bool>(
+    x: Run<D::Number>,
+    matrix: Location,
+    rows: usize,
+    depth: usize,
+    to: To<D::Number>,
+) {
+    for (i, n) in (0..x.rows).flat_map(|i| (0..rows).map(move |n| (i, n))) {
+        let (numbers, row) =
+            (x.first.wrapping_add(i * x.stride), matrix.first.cast::<D>().wrapping_add(n * matrix.strides[0]));
+        let mut lanes = [D::Number::default(); LANES];
+        for l in 0..depth {
+            // SAFETY: these are elements of rows of both operands.
+            let (x, element) = unsafe { (*numbers.add(l), *row.add(l * matrix.strides[1])) };
+            lanes[l % LANES] = lanes[l % LANES].multiply_add_at::<FUSED>(element.load(), x);
+        }
+        // Zero is added, as in `tile_at`.
+        let sum = D::Number::default().plus(add_lanes(&lanes));
+        // SAFETY: the sums are valid for writing.
+        unsafe { to.first.wrapping_add(i * to.strides[0] + n * to.strides[1]).write(sum) };
+    }
+}
 
 /// The function for rows of elements, with the instructions of a level.
 pub(super) fn dot_rows<D: Load>(level: Level) -> DotRowsFn<D::Number> {
@@ -90,7 +141,20 @@ mod x86 {
         ($name:ident $vector:literal $features:literal) => {
             pub(super) mod $name {
                 use super::super::super::arithmetic::Load;
-                use super::super::{Run, To, rows_at};
+                use super::super::{Location, Run, To, few_at, rows_at};
+
+                /// As [`few_at`]; the CPU has the instructions.
+                #[target_feature(enable = $features)]
+                pub(in super::super) unsafe fn few<D: Load>(
+                    x: Run<D::Number>,
+                    matrix: Location,
+                    rows: usize,
+                    depth: usize,
+                    to: To<D::Number>,
+                ) {
+                    // SAFETY: as the caller promises.
+                    unsafe { few_at::<D, true>(x, matrix, rows, depth, to) }
+                }
 
                 /// As [`rows_at`]; the CPU has the instructions.
                 #[target_feature(enable = $features)]
@@ -307,6 +371,13 @@ mod tests {
                         let to = To { first: sums.as_mut_ptr(), strides };
                         // SAFETY: the operands and the sums have these rows, and the CPU has the instructions.
                         unsafe { dot_rows::<f32>(level)(x, y, len, to) };
+                        let mut few = vec![7.0f32; rows * count];
+                        let part = Location { first: y.first, strides: [depth, 1] };
+                        let to = To { first: few.as_mut_ptr(), strides };
+                        // SAFETY: as above.
+                        unsafe { dot_few::<f32>(level)(x, part, count, len, to) };
+                        let bits = |sums: &[f32]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<u32>>();
+                        assert_eq!(bits(&few), bits(&sums), "{level:?} {len} {rows}");
                         for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
                             let pairs =
                                 (0..len).map(|l| (f64::from(skinny[i * depth + l]), f64::from(matrix[j * depth + l])));
