@@ -9,6 +9,12 @@ use remat_ir::{Array, Aval, DType, Device, Jaxpr, Literal, Reference, Result, wi
 
 const PROGRAMS: &[(&str, &str)] = &[
     (
+        "a scalar beside reductions of as many rows as columns, and of one row",
+        "{ lambda ; a:f32[4,4] b:f32[6] t:f32[]. let s:f32[] = exp t c:f32[4,4] = abs a d:f32[4] = reduce_max[axes=(1,)] c \
+         u:f32[4] = broadcast_in_dim[broadcast_dimensions=() shape=(4,)] s e:f32[4] = mul d u f:f32[6] = abs b \
+         g:f32[] = reduce_max[axes=(0,)] f h:f32[] = mul g s i:f32[] = add t s in (e, h, i, s) }",
+    ),
+    (
         "one loop with a constant and a result in place",
         "{ lambda ; a:f32[3,5]. let b:f32[3,5] = sin a c:f32[3,5] = mul b 2.0:f32[] d:f32[3,5] = add c a in (d,) }",
     ),

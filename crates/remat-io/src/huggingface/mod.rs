@@ -179,8 +179,8 @@ fn read_weights<M: Model>(
     // The model is made before its weights are read, and takes memory for each layer.
     let (layers, tensors) = (M::layers(config), file.names().len());
     if layers > tensors {
-        let message = format!("describes a model of {layers} layers, and there are {tensors} tensors");
-        return Err(wrong(LOAD, &folder.join(config::FILE), message));
+        let message = format!("has {tensors} tensors, and the configuration is of a model of {layers} layers");
+        return Err(wrong(LOAD, folder, message));
     }
     // A file of the model without its head has names without the model's prefix.
     let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };

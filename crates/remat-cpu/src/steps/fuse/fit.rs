@@ -87,7 +87,8 @@ impl Fusion {
         let (Some(a), Some(b)) = (self.fused_loop(target), self.fused_loop(unit)) else { return false };
         // A loop without columns has full values only, which fit any columns.
         let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
-        let are_alike = chosen.extent == fit.extent || self.is_scalar(target) || self.is_scalar(unit);
+        let are_alike =
+            chosen.extent == fit.extent || self.is_scalar(target) && b.rows == 1 || self.is_scalar(unit) && a.rows == 1;
         are_alike
             && columns_agree
             && a.members.len() + b.members.len() < MOST_MEMBERS
