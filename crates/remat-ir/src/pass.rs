@@ -21,7 +21,7 @@ impl Pass {
     /// ```
     /// use std::borrow::Cow;
     /// use remat_ir::{Jaxpr, Pass};
-    /// let pass = Pass { name: "none", why: "an example of a pass that changes nothing", run: Ok };
+    /// let pass = Pass { name: "none", why: "an example of a pass that changes nothing", run: |program| Ok(program) };
     /// let program: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }".parse()?;
     /// assert_eq!(*pass.apply(Cow::Borrowed(&program))?, program);
     /// # Ok::<(), remat_ir::Error>(())
