@@ -28,11 +28,11 @@ pub(super) use arithmetic::{Factor, Sum};
 
 use lanes::{LANES, Loops, Part, Skinny, add_lanes, add_neighbours};
 pub(in crate::kernels) use short::dots;
-use short::{FEW, Run, To};
+use short::{Run, To};
 
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
-use super::thresholds::{SKINNY_DEPTH_IN_LANES, SKINNY_ROWS};
+use super::thresholds::{SKINNY_DEPTH_IN_LANES, SKINNY_FEW, SKINNY_ROWS};
 use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
@@ -318,7 +318,7 @@ impl<F: Factor, A: Sum<F>> SkinnyKernel<F, A> {
         // SAFETY, of all: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the caller
         // promises the sums.
         match (read, matrix.locate(columns, part), &self.loops) {
-            (_, Some(location), Some(loops)) if x.0.rows * columns.len() * x.1 <= FEW => unsafe {
+            (_, Some(location), Some(loops)) if x.0.rows * columns.len() * x.1 <= SKINNY_FEW => unsafe {
                 (loops.few)(x.0, location, columns.len(), x.1, to)
             },
             (Read::InPlace, Some(location), Some(loops)) => {

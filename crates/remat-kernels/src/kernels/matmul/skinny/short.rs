@@ -42,10 +42,6 @@ pub(in crate::kernels::matmul) struct To<F> {
 /// the instructions.
 pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, depth: usize, to: To<F>);
 
-/// Most products of a matrix and a thin operand whose sums are computed one by one: a tile of sums would mostly compute sums that nobody reads,
-/// and few rows would be transposed for it. (Measured in docs/EXPERIMENTS.md, "Small programs".)
-pub(super) const FEW: usize = 128;
-
 /// As [`DotRowsFn`], for a part of a matrix with this many rows and any strides.
 ///
 /// # Safety
