@@ -158,8 +158,10 @@ impl BatchNorm {
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
             let rank = self.channels.of_weights("nn::BatchNorm::apply", x, &self.scale)?.rank();
-            let [scale, bias] = [&self.scale, &self.bias].map(|weights| self.channels.broadcast(weights, rank));
-            Ok(x.layer_norm(self.reduced(rank), self.eps, Some(&scale), Some(&bias)))
+            self.normalised("nn::BatchNorm::apply", x, |x| {
+                let (mean, variance) = x.plain_moments("nn::BatchNorm::apply", &self.reduced(rank), 0)?;
+                Ok([mean, variance])
+            })
         })
     }
 
@@ -170,14 +172,8 @@ impl BatchNorm {
     #[track_caller]
     pub fn apply_given(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
         deferred(|| {
-            let rank = self.channels.of_weights("nn::BatchNorm::apply_given", x, &self.scale)?.rank();
-            let weights = [mean, variance, &self.scale, &self.bias];
-            let [mean, variance, scale, bias] = weights.map(|weights| self.channels.broadcast(weights, rank));
-            let normal = x.in_wide("nn::BatchNorm::apply_given", |x| {
-                let wide = x.dtype()?;
-                Ok((x - mean.to_dtype(wide)) * (variance.to_dtype(wide) + self.eps).rsqrt())
-            })?;
-            Ok(normal * scale + bias)
+            self.channels.of_weights("nn::BatchNorm::apply_given", x, &self.scale)?;
+            self.normalised("nn::BatchNorm::apply_given", x, |_| Ok([mean.clone(), variance.clone()]))
         })
     }
 
@@ -191,6 +187,34 @@ impl BatchNorm {
             Ok(self.reduced(self.channels.of_weights("nn::BatchNorm::statistics", x, &self.scale)?.rank()))
         };
         (deferred(|| Ok(x.mean(axes()?))), deferred(|| Ok(x.variance(axes()?))))
+    }
+
+    /// `x` normalised by a mean and a variance, `[channels]` each, in f32 for f16 and bf16, and rounded to its dtype once.
+    ///
+    /// The root and the scale are one factor of a channel. So each element is multiplied once, and one sum over the elements serves the
+    /// derivatives of both.
+    fn normalised(
+        &self,
+        operation: &str,
+        x: &Tensor,
+        statistics: impl FnOnce(&Tensor) -> Result<[Tensor; 2]>,
+    ) -> Result<Tensor> {
+        let aval = x.aval()?;
+        for weights in [&self.scale, &self.bias] {
+            let weights = weights.aval()?;
+            if weights.dtype != aval.dtype {
+                let message = format!("takes a batch of the dtype of the weights {weights}, not {aval}");
+                return Err(Error::new(ErrorKind::DType, operation, message));
+            }
+        }
+        x.in_wide(operation, |x| {
+            let (wide, rank) = (x.dtype()?, x.rank()?);
+            let [mean, variance] = statistics(x)?.map(|statistics| statistics.to_dtype(wide));
+            let factor = (variance + self.eps).rsqrt() * self.scale.to_dtype(wide);
+            let [mean, factor, bias] =
+                [mean, factor, self.bias.to_dtype(wide)].map(|values| self.channels.broadcast(&values, rank));
+            Ok((x - mean) * factor + bias)
+        })
     }
 
     /// The axes of a batch of this rank over which a channel is normalised.
