@@ -49,7 +49,7 @@ pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: 
 pub(in crate::kernels::matmul) type DotFewFn<F> =
     unsafe fn(x: Run<F>, matrix: Location, rows: usize, depth: usize, to: To<F>);
 
-/// The function for few elements, with the instructions of a level.
+/// The function for few multiplications, with the instructions of a level.
 pub(super) fn dot_few<D: Load>(level: Level) -> DotFewFn<D::Number> {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
