@@ -194,13 +194,15 @@ def measured(module, input, shape, seed):
 # Their random numbers are others in f64.
 DRAWN = ("vae", "random_more")
 
+# What the names of the programs of others begin with where some are chosen: `--only programs` runs all of them.
+OTHERS = "programs: "
 
-def programs():
-    """The errors of the programs of others, but for those whose constants are of f32 alone."""
-    for name, (function, shapes, *_) in write.LARGE.items():
+
+def programs(names):
+    """The errors of these programs of others, but for those whose constants are of f32 alone."""
+    for name in names:
+        function, shapes, *_ = write.LARGE[name]
         args = tuple(write.argument(i, shape, dtype) for i, (shape, dtype) in enumerate(shapes))
-        if name in DRAWN:
-            continue
         try:
             truth = on("cpu", function, double(args))
         except TypeError as error:
@@ -220,17 +222,20 @@ def row(name, records):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="run what contains this text")
+    parser.add_argument("--only", default="", help="run what contains this text; `programs` stands for those of others")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
+    of_models = {name: model for name, *model in models()}
+    of_others = {OTHERS + name: name for name in write.LARGE if name not in DRAWN}
+    chosen = jax_common.containing(options.only, [*of_models, *of_others])
     print(f"{'':44} {'median':>9} {'':19} {'largest':>9}\n{'':44} " + " ".join(f"{x:>9}" for x in ("remat", "XLA", "moved") * 2) + "  ratio   flips")
     rows = {}
-    for name, *model in models():
-        if options.only in name:
+    for name, model in of_models.items():
+        if name in chosen:
             rows[name] = [measured(*model, seed) for seed in range(options.seeds)]
             row(name, rows[name])
-    for name, record in programs() if not options.only or options.only == "programs" else []:
+    for name, record in programs([name for label, name in of_others.items() if label in chosen]):
         rows[name] = [record]
         row(name, rows[name])
     if options.json:

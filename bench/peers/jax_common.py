@@ -9,6 +9,15 @@ import jax
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
+def containing(text, names):
+    """The names that contain this text. It is an error if none does, so that a mistake in it does not pass for a run."""
+    names = list(names)
+    chosen = [name for name in names if text in name]
+    if not chosen:
+        sys.exit(f"nothing contains `{text}`; there are\n  " + "\n  ".join(names))
+    return chosen
+
+
 def registered():
     """Registers the plugin, whose library REMAT_PJRT_LIBRARY names unless the wheel is installed, and gives the module with the programs of others."""
     platforms = jax.config.jax_platforms

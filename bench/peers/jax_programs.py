@@ -1,7 +1,7 @@
 """Programs of others (flax, optax, equinox, jax.scipy) in JAX, on remat's plugin and on XLA's CPU backend in turn: time of a call, temporaries, time to
 compile, and the ratios.
 
-    bench/peers/run jax [--seconds 1] [--json FILE]
+    bench/peers/run jax [--only TEXT] [--seconds 1] [--json FILE]
 
 The programs are those of crates/remat-stablehlo/tests/fixtures/large_programs.py. `bench/peers/run` installs jax, flax, optax and equinox
 (requirements_jax.txt), builds the plugin and sets JAX_PLATFORMS and REMAT_PJRT_LIBRARY.
@@ -44,12 +44,15 @@ class Program:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="run what contains this text")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each program on each backend, in five rounds in turn")
     parser.add_argument("--json")
     options = parser.parse_args()
+    chosen = jax_common.containing(options.only, write.LARGE)
     print(f"{'program':34} {'XLA ms':>9} {'remat ms':>9} {'ratio':>6} {'XLA KiB':>9} {'remat KiB':>9} {'ratio':>6} {'compile s':>15}")
     rows = []
-    for name, (function, shapes, *_) in write.LARGE.items():
+    for name in chosen:
+        function, shapes, *_ = write.LARGE[name]
         args = [write.argument(i, shape, dtype) for i, (shape, dtype) in enumerate(shapes)]
         programs = {backend: Program(function, args, backend) for backend in BACKENDS}
         for _ in range(6):

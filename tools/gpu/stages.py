@@ -13,9 +13,6 @@ from steps import CardMemory
 JAX_POLICIES = {"names(qkv, attn)": "names", "offload_names(qkv, attn)": "offload"}
 MIB = 1 << 20
 
-# What the names of steps begin with that compile what others time.
-COMPILE = "compile"
-
 
 def lines_of_json(out, _err=""):
     """The lines of an output that are objects."""
@@ -207,18 +204,22 @@ def measured(stage, setting):
 
 def compiled_before(run, jobs):
     """Compiles the steps that are timed, this many at a time if that is asked for, each with a share of the card: they are loaded from disk when
-    they are timed. One that does not run in its share is compiled all the same. An earlier run may have done so."""
+    they are timed. One that does not run in its share is compiled all the same. An earlier run may have done so, and its steps need not have
+    ended well for what they compiled to be on disk: a file beside the results remembers it."""
+    done = run.setting.results / "compiled-at-once"
     if jobs:
+        done.parent.mkdir(parents=True, exist_ok=True)
+        done.touch()
         sizes, calls = run.setting.sizes, []
         more = dict(steps=1, may_fail=True, environment={"REMAT_CUDA_MEMORY_FRACTION": f"{run.setting.share / jobs:.3f}"})
         for model, shape in sizes["models"].items():
             for policy in sizes["policies"]:
                 of = (f"{model} {policy}", model, policy, [shape["batch"]], shape["context"])
-                calls.append(partial(run.fit_run, f"{COMPILE} remat {of[0]}", *of[1:], **more))
+                calls.append(partial(run.fit_run, f"compile remat {of[0]}", *of[1:], **more))
                 if policy in sizes["peer_policies"]:
-                    calls.append(partial(run.jax_run, f"{COMPILE} jax {of[0]}", *of[1:], **more))
+                    calls.append(partial(run.jax_run, f"compile jax {of[0]}", *of[1:], **more))
         run.stage.at_once(jobs, calls)
-    if any(name.startswith(COMPILE) for name in run.stage.steps):
+    if done.exists():
         run.stage.note("steps were compiled several at a time: XLA times candidates while it compiles, which the others disturb")
 
 

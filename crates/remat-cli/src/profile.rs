@@ -29,12 +29,12 @@ pub(crate) struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// If a setting is not valid, the device is not the native engine, a step fails, or an output cannot be written.
+/// If a setting is not valid, the engine of the device has no profiles, a step fails, or an output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
     let device = config.device()?;
-    ensure!(device.engine().plans_memory(), "the native engine has profiles, and the device is {}", device.name());
+    ensure!(device.engine().plans_memory(), "the engine of {} has no profiles; the native engine has", device.name());
     let described = architecture(&config)?;
     let (context, batch, policy) = (config.context(&described), config.batch, &config.policy);
     writeln!(

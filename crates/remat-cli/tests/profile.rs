@@ -31,5 +31,5 @@ fn mistakes_are_errors() {
     let message = error(remat(at.path(), &format!("{SMALL} --policy nonsense")));
     assert!(message.contains("nonsense"), "{message}");
     let message = error(remat(at.path(), &format!("{SMALL} --device xla-cpu")));
-    assert!(message.contains("the native engine has profiles, and the device is xla-cpu"), "{message}");
+    assert!(message.contains("the engine of xla-cpu has no profiles; the native engine has"), "{message}");
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use remat::nn::{Gpt2, Gpt2Config, Llama, LlamaConfig, Lora, RopeScaling};
 use remat::{DType, Error, ErrorKind, Policy, Tensor, random, tree};
 use remat_io::huggingface::{
-    ExportOptions, Pretrained, config, config_from_json, load, model_type, save, save_with, save_with_files,
+    ExportOptions, Pretrained, config, config_from_json, load, load_as, model_type, save, save_with, save_with_files,
 };
 use remat_io::{SafeTensors, names};
 use serde_json::{Value, json};
@@ -297,9 +297,16 @@ fn configurations_that_are_not_supported() {
     for field in ["num_hidden_layers", "vocab_size", "max_position_embeddings", "num_key_value_heads", "head_dim"] {
         assert!(llama(field, json!(1_u64 << 31)).contains("`: 2147483648; at most "), "{field}");
     }
-    let layers = " tensors, and the configuration is of a model of 9999 layers";
-    assert!(gpt2("n_layer", json!(9999)).ends_with(layers));
-    assert!(llama("num_hidden_layers", json!(9999)).ends_with(layers));
+    let layers = |tensors| format!("{file} describes a model of 9999 layers, and the weights are {tensors} tensors");
+    assert_eq!(gpt2("n_layer", json!(9999)), layers(28));
+    assert_eq!(llama("num_hidden_layers", json!(9999)), layers(21));
+    // A configuration of the caller is not that of the file, so that the folder is named.
+    let copy = changed("gpt2", |_| {});
+    let given = Gpt2Config { n_layer: 9999, ..config::<Gpt2>(copy.path()).unwrap() };
+    assert_eq!(
+        message(load_as::<Gpt2>(copy.path(), &given, None, |model| model), &copy),
+        "`DIR` has 28 tensors, and the configuration is of a model of 9999 layers"
+    );
     let yarn = llama("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0}));
     assert_eq!(yarn, format!("{file} has rotary positions of type `yarn`; supported are default, linear, llama3"));
     let factor = llama("rope_scaling", json!({"rope_type": "linear"}));

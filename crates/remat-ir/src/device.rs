@@ -134,7 +134,7 @@ pub trait Executable: Send + Sync {
         Err(Error::new(
             ErrorKind::Argument,
             "profile",
-            "the native engine has profiles, and the program is for another one",
+            "the engine of the program has no profiles; the native engine has",
         ))
     }
 

@@ -10,11 +10,12 @@ use tempfile::Builder;
 /// Longer slices are written without buffering.
 const BUFFER: usize = 1 << 18;
 
-/// Writes a file atomically: writes `content` to a temporary file in the same folder, syncs it to the disk, and renames it.
+/// Writes a file atomically: writes `content` to a temporary file in the same folder, syncs it to the disk, renames it, and syncs the names in
+/// the folder, if this process may read it.
 ///
 /// # Errors
 /// Those of `content`; if the system fails; if `path` exists and is not a file. Then a file at `path` is unchanged, and the temporary file
-/// is deleted.
+/// is deleted, with one exception: if the names cannot be synced, the new file is at `path`, whole, but may lose its name with the power.
 pub fn write(operation: &str, path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     // A device or a pipe would be replaced by a file.
     if fs::metadata(path).is_ok_and(|kind| !kind.is_file()) {
@@ -28,8 +29,10 @@ pub fn write(operation: &str, path: &Path, content: impl FnOnce(&mut dyn Write) 
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let temporary = builder.prefix(".").suffix(".partial").tempfile_in(folder).map_err(|error| failed(&error))?;
     write_synced(temporary.as_file(), content, failed)?;
+    // Before a file is replaced, so that it stays if the folder cannot be opened.
+    let names = readable(folder).map_err(|error| failed(&error))?;
     temporary.persist(path).map_err(|error| failed(&error.error))?;
-    sync_folder(folder).map_err(|error| failed(&error))
+    names.map_or(Ok(()), |names| names.sync_all()).map_err(|error| failed(&error))
 }
 
 /// As [`write`], of these bytes.
@@ -59,12 +62,27 @@ pub fn write_synced(
     file.sync_all().map_err(|error| failed(&error))
 }
 
-/// Syncs the names in a folder to the disk, where the system can open folders.
+/// Syncs the names in a folder to the disk, where the system can open folders and this process may read this one.
 ///
 /// # Errors
 /// The system's error.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    readable(folder)?.map_or(Ok(()), |names| names.sync_all())
+}
+
+/// A folder, opened to sync its names. `None` where the system cannot open folders, and for a folder in which this process may write, but
+/// which it may not read: files can be saved there all the same.
+///
+/// # Errors
+/// The system's other errors.
+fn readable(folder: &Path) -> io::Result<Option<File>> {
+    if !cfg!(unix) {
+        return Ok(None);
+    }
+    match File::open(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 /// The parent folder of a path.
@@ -83,4 +101,41 @@ pub fn wrong(operation: &str, path: &Path, message: impl AsRef<str>) -> Error {
 /// A system error: what could not be done with a file or folder.
 pub fn cannot(operation: &str, what: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, operation, format!("cannot {what} `{}`: {error}", path.display()))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn files_are_saved_in_a_folder_that_cannot_be_read() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("written");
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("notes.txt");
+        let mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o333);
+        let is_readable = File::open(&folder).is_ok();
+        let saved = ["first", "second"].map(|text| write_bytes("save", &path, text.as_bytes()));
+        let synced = sync_folder(&folder);
+        mode(0o755);
+        if is_readable {
+            eprintln!("NOT TESTED in a folder that cannot be read: this user reads all");
+        }
+        for saved in saved {
+            saved.unwrap();
+        }
+        synced.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_an_error() {
+        let outer = tempfile::tempdir().unwrap();
+        let missing = outer.path().join("missing");
+        assert_eq!(sync_folder(&missing).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 }

@@ -141,7 +141,7 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 }
 
 /// Writes the page of the memory of a step without a policy beside this page, with the policies that were measured as points of its curve.
-/// Returns where it is; no other engine than the native one has plans.
+/// Returns where it is; `None` if the engine has no plans.
 fn memory_page(page: &Path, config: &Config, architecture: &Architecture, table: &Table) -> Result<Option<PathBuf>> {
     if !config.device()?.engine().plans_memory() {
         return Ok(None);

@@ -163,7 +163,7 @@ fn step(args: &Args) -> Result<(String, remat::Plan)> {
     let settings = args.flags.settings(args.config.as_deref())?;
     let config = Config::of(&settings)?;
     let device = config.device()?;
-    ensure!(device.engine().plans_memory(), "the native engine has plans, and the device is {}", device.name());
+    ensure!(device.engine().plans_memory(), "the engine of {} has no plans; the native engine has", device.name());
     let architecture = architecture(&config)?;
     let context = config.context(&architecture);
     let name = format!("a step of {architecture}, context {context}, batch {}, policy {}", config.batch, config.policy);

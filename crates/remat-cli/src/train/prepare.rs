@@ -182,7 +182,11 @@ impl<'a> Job<'a> {
     /// output cannot be written.
     pub(super) fn plan(&self, lock: &Lock, out: &mut impl Write) -> Result<Option<Planned>> {
         if !self.device.engine().plans_memory() {
-            ensure!(!lock.is_given(), "--plan: the native engine has plans, and the device is {}", self.device.name());
+            ensure!(
+                !lock.is_given(),
+                "--plan: the engine of {} has no plans; the native engine has",
+                self.device.name()
+            );
             return Ok(None);
         }
         let subject = Subject::new(&self.config, &self.architecture, self.tokenizer.vocabulary())?;

@@ -123,7 +123,8 @@ pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Re
     let (loc, folder) = (remat::layer::location(), folder.as_ref());
     let load = || {
         let config = read_config::<M>(LOAD, folder)?;
-        Ok((read_weights::<M>(folder, &config, dtype, |model| model)?, config))
+        let source = folder.join(config::FILE);
+        Ok((read_weights::<M>(folder, (&config, Some(source.as_path())), dtype, |model| model)?, config))
     };
     load().map_err(|error: remat::Error| error.at(loc))
 }
@@ -165,13 +166,13 @@ pub fn load_as<M: Pretrained>(
     change: impl Fn(M) -> M,
 ) -> Result<M> {
     let loc = remat::layer::location();
-    read_weights(folder.as_ref(), config, dtype, change).map_err(|error| error.at(loc))
+    read_weights(folder.as_ref(), (config, None), dtype, change).map_err(|error| error.at(loc))
 }
 
-/// The weights of a folder in the model that `change` makes of one of this configuration.
+/// The weights of a folder in the model that `change` makes of one of this configuration, which is that of a file, or the caller's.
 fn read_weights<M: Model>(
     folder: &Path,
-    config: &M::Config,
+    (config, source): (&M::Config, Option<&Path>),
     dtype: Option<DType>,
     change: impl Fn(M) -> M,
 ) -> Result<M> {
@@ -179,8 +180,17 @@ fn read_weights<M: Model>(
     // The model is made before its weights are read, and takes memory for each layer.
     let (layers, tensors) = (M::layers(config), file.names().len());
     if layers > tensors {
-        let message = format!("has {tensors} tensors, and the configuration is of a model of {layers} layers");
-        return Err(wrong(LOAD, folder, message));
+        // Named is what is likely to be wrong: a file of a configuration, or the folder that does not fit that of the caller.
+        return Err(match source {
+            Some(path) => {
+                let message = format!("describes a model of {layers} layers, and the weights are {tensors} tensors");
+                wrong(LOAD, path, message)
+            }
+            None => {
+                let message = format!("has {tensors} tensors, and the configuration is of a model of {layers} layers");
+                wrong(LOAD, folder, message)
+            }
+        });
     }
     // A file of the model without its head has names without the model's prefix.
     let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };

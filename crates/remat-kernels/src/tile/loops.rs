@@ -397,6 +397,7 @@ multiversion! {
             if outside {
                 one_by_one::<T, (), T, Exact, Any<G>>(n, out, ins);
             } else {
+                // Without masks: they need a function that is written for AVX-512 alone, and here one body is compiled for every level.
                 in_blocks::<T, (), (), T, Exact, Within<G>, false>(n, out, ins);
             }
         }

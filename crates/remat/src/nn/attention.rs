@@ -162,7 +162,8 @@ impl Attention {
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Attention {
         pinned(|| {
             let [qkv, out] = key.split();
-            let qkv = Linear::init(qkv, features, 3 * features, dtype);
+            // Saturating, so that sizes beyond all memory are refused as such.
+            let qkv = Linear::init(qkv, features, features.saturating_mul(3), dtype);
             let weight = deferred(|| head_size("nn::Attention::init", features, heads).map(|_| qkv.weight));
             let qkv = Linear { weight, ..qkv };
             Attention { qkv, out: Linear::init(out, features, features, dtype), heads, causal: true }

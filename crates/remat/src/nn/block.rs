@@ -76,11 +76,13 @@ impl Block {
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Block {
         pinned(|| {
             let [attn, mlp] = key.split();
+            // Saturating, so that sizes beyond all memory are refused as such.
+            let hidden = features.saturating_mul(4);
             Block {
                 norm1: LayerNorm::init(features, dtype),
                 attn: Attention::init(attn, features, heads, dtype),
                 norm2: LayerNorm::init(features, dtype),
-                mlp: Mlp::init(mlp, features, 4 * features, dtype),
+                mlp: Mlp::init(mlp, features, hidden, dtype),
             }
         })
     }

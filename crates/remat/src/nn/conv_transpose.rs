@@ -144,7 +144,8 @@ impl ConvTranspose {
         };
         // From [inputs, outputs / groups, ..] to [outputs, inputs / groups, ..], with the elements reversed.
         let grouped = [&[self.groups, inputs / self.groups, *outputs], window].concat();
-        let whole = [&[self.groups * outputs, inputs / self.groups], window].concat();
+        // Saturating, as a kernel without inputs may be of any number of groups: the reshape then rejects the sizes.
+        let whole = [&[self.groups.saturating_mul(*outputs), inputs / self.groups], window].concat();
         let spatial: Vec<usize> = (2..kernel.rank()).collect();
         let kernel = self.kernel.reshape(grouped).swap_axes(1, 2).reshape(whole).flip(spatial);
         self.channels.convolve(x, &kernel, &config, self.bias.as_ref())

@@ -51,6 +51,7 @@ mod pool;
 mod precision;
 mod recurrent;
 mod regression;
+mod reserved;
 mod resize;
 mod rotary;
 mod running;

@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result, counted};
 
+use super::reserved::reserved;
 use crate::layer::deferred;
 use crate::{PoolConfig, Tensor, Tree};
 
@@ -99,7 +100,7 @@ pub fn global_max_pool(x: &Tensor) -> Tensor {
 ///
 /// # Errors
 /// If there is not one size for each spatial dimension of `x`, of type `dtype[batch, channels, spatial..]`, a size is 0, or `x` is not a
-/// float.
+/// float; if the result is too large to be counted, or there is no memory for the windows of an axis.
 ///
 /// ```
 /// use remat::{Tensor, nn};
@@ -138,6 +139,12 @@ fn adaptive(name: &str, x: &Tensor, sizes: &[usize], reduce: impl Fn(&Tensor, us
         let message = format!("the sizes are {sizes:?} and not {}", counted(rank, "positive number"));
         return Err(Error::new(ErrorKind::Argument, name, message));
     }
+    // Each window is an operation, so that a result that no array can be is refused before there are any.
+    let aval = x.aval()?;
+    let result = aval.with_shape(aval.shape[..2].iter().chain(sizes).copied());
+    if let Some(excess) = result.excess() {
+        return Err(Error::new(ErrorKind::Shape, name, format!("the result {result} {excess}")));
+    }
     let mut y = x.clone();
     for (axis, &count) in (2..).zip(sizes) {
         let size = y.dim(axis)?;
@@ -151,12 +158,16 @@ fn adaptive(name: &str, x: &Tensor, sizes: &[usize], reduce: impl Fn(&Tensor, us
             y = reduce(&y.reshape(shape), axis + 1);
             continue;
         }
-        let windows = (0..count).map(|i| {
-            let (from, to) = (i * size / count, ((i + 1) * size).div_ceil(count));
-            let window = y.split_at(&[from, to], axis).swap_remove(1);
+        let what = || format!("the {count} windows of axis {axis} of {aval}");
+        let mut windows: Vec<Tensor> = reserved(name, what, Some(count))?;
+        // The products of a number and a size may be past what a usize holds; the bounds are at most the size.
+        let [wide_size, wide_count] = [size, count].map(|n| n as u128);
+        windows.extend((0..count as u128).map(|i| {
+            let (from, to) = (i * wide_size / wide_count, ((i + 1) * wide_size).div_ceil(wide_count));
+            let window = y.split_at(&[from as usize, to as usize], axis).swap_remove(1);
             reduce(&window, axis)
-        });
-        y = Tensor::stack(&windows.collect::<Vec<_>>(), axis);
+        }));
+        y = Tensor::stack(&windows, axis);
     }
     Ok(y)
 }

@@ -4,6 +4,7 @@ use std::f64::consts::PI;
 
 use remat_ir::{Aval, Error, ErrorKind, Result, counted};
 
+use super::reserved::reserved;
 use crate::Tensor;
 use crate::argument::Dims;
 use crate::layer::deferred;
@@ -105,13 +106,8 @@ impl Resampled {
     /// # Errors
     /// If there is no memory for them.
     fn list<T>(&self, numbers: &str, count: Option<usize>) -> Result<Vec<T>> {
-        let mut list = Vec::new();
-        if count.is_some_and(|count| list.try_reserve_exact(count).is_ok()) {
-            return Ok(list);
-        }
         let Resampled { axis, from, to } = self;
-        let message = format!("there is no memory for the {numbers} of axis {axis} from size {from} to {to}");
-        Err(Error::new(ErrorKind::Shape, NAME, message))
+        reserved(NAME, || format!("the {numbers} of axis {axis} from size {from} to {to}"), count)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use super::reserved::reserved;
 use crate::layer::{deferred, pinned};
 use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
@@ -105,15 +106,20 @@ impl Rotary {
 
     /// The angle, in radians, by which each pair turns from one position to the next.
     pub fn frequencies(&self) -> Vec<f64> {
+        self.of_pairs().collect()
+    }
+
+    fn of_pairs(&self) -> impl Iterator<Item = f64> {
         let pairs = self.features / 2;
-        (0..pairs).map(|i| self.scaling.scale(self.theta.powf(-(i as f64) / pairs as f64))).collect()
+        (0..pairs).map(move |i| self.scaling.scale(self.theta.powf(-(i as f64) / pairs as f64)))
     }
 
     /// The rotation at these positions, integers `[.., positions]`. A model computes it once for all layers. `dtype` is that of the
     /// features; the rotation is f64 for f64, and f32 otherwise.
     ///
     /// # Errors
-    /// If the number of features is odd, the positions are not integers, or the dtype is not a float.
+    /// If the number of features is odd, the positions are not integers, the dtype is not a float, or there is no memory for the
+    /// frequencies.
     #[track_caller]
     pub fn at(&self, positions: &Tensor, dtype: DType) -> Rotation {
         pinned(|| {
@@ -135,7 +141,11 @@ impl Rotary {
                     return Err(Error::new(ErrorKind::DType, NAME, format!("rotates floats, not {dtype}")));
                 }
                 let work = dtype.wide();
-                let frequencies = Tensor::from_vec(self.frequencies(), [self.features / 2]).to_dtype(work);
+                let pairs = self.features / 2;
+                let of_features = || format!("the frequencies of {} features", self.features);
+                let mut frequencies: Vec<f64> = reserved(NAME, of_features, Some(pairs))?;
+                frequencies.extend(self.of_pairs());
+                let frequencies = Tensor::from_vec(frequencies, [pairs]).to_dtype(work);
                 // For each position, every head and each pair.
                 Ok(positions.to_dtype(work).reshape([&aval.shape[..], &[1, 1]].concat()) * frequencies)
             });

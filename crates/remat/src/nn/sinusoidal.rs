@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind};
 
+use super::reserved::reserved;
 use crate::layer::deferred;
 use crate::{DType, Tensor};
 
@@ -13,7 +14,7 @@ use crate::{DType, Tensor};
 /// where `max_period` is 10,000; the order is that of `diffusers` (`get_timestep_embedding` without a shift).
 ///
 /// # Errors
-/// If the dtype is not a float, or the positions are bools.
+/// If the dtype is not a float, the positions are bools, or there is no memory for the frequencies.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn};
@@ -34,7 +35,9 @@ pub fn sinusoidal_embedding(positions: &Tensor, features: usize, max_period: f64
             return Err(Error::new(ErrorKind::DType, NAME, format!("takes numbers, not {aval}")));
         }
         let (work, half) = (dtype.wide(), features / 2);
-        let frequencies: Vec<f64> = (0..half).map(|i| max_period.powf(-(i as f64) / half as f64)).collect();
+        let of_features = || format!("the frequencies of {features} features");
+        let mut frequencies: Vec<f64> = reserved(NAME, of_features, Some(half))?;
+        frequencies.extend((0..half).map(|i| max_period.powf(-(i as f64) / half as f64)));
         let angles = positions.to_dtype(work).expand_dims(-1) * Tensor::from_vec(frequencies, [half]).to_dtype(work);
         let mut parts = vec![angles.sin(), angles.cos()];
         if !features.is_multiple_of(2) {

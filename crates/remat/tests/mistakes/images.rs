@@ -146,6 +146,32 @@ fn pools_of_whole_images() {
         1,
         9
     );
+    // Sizes larger than those of the operand are fine, up to what can be counted and held.
+    let row = zeros(&[1, 1, 5]);
+    mistake!(
+        nn::adaptive_max_pool(&row, [1 << 60]),
+        "nn::adaptive_max_pool: there is no memory for the 1152921504606846976 windows of axis 2 of f32[1,1,5]",
+        1,
+        9
+    );
+    mistake!(
+        nn::adaptive_avg_pool(&row, [1 << 60]),
+        "nn::adaptive_avg_pool: there is no memory for the 1152921504606846976 windows of axis 2 of f32[1,1,5]",
+        1,
+        9
+    );
+    mistake!(
+        nn::adaptive_max_pool(&row, [1 << 62]),
+        "nn::adaptive_max_pool: the result f32[1,1,4611686018427387904] takes more than 2^63 bytes",
+        1,
+        9
+    );
+    mistake!(
+        nn::adaptive_avg_pool(&zeros(&[0, 1, 5, 5]), [1 << 40, 1 << 40]),
+        "nn::adaptive_avg_pool: the result f32[0,1,1099511627776,1099511627776] has more than 2^63 elements",
+        1,
+        9
+    );
     let ints = Tensor::arange(0..8).reshape([1, 2, 4]);
     mistake!(
         nn::adaptive_avg_pool(&ints, [2]),

@@ -1,6 +1,10 @@
 //! Sizes and numbers at the edge of what can be counted: an error or a tensor, never a panic.
 
 use remat::index::step;
+use remat::nn::{
+    Attention, Block, ConvTranspose, Gpt2, Gpt2Config, Gru, Lstm, ResNet, ResNetConfig, UNet, UNetConfig, Vit,
+    VitConfig,
+};
 use remat::{
     BatchAxes, ConvConfig, DType, Padding, PoolConfig, ScanOptions, Tensor, VmapOptions, eval_shape, fori_loop, random,
     scan_with, vmap_with,
@@ -166,6 +170,93 @@ fn arrays_past_what_memory_holds() {
         "random::permutation: 18446744073709551615 elements are too many for i32 indices",
         1,
         9
+    );
+}
+
+#[test]
+fn layers_past_what_can_be_counted() {
+    let key = || random::key(0);
+    mistake!(
+        Lstm::init(key(), 3, 1 << 62, DType::F32).input.weight,
+        "random::uniform: the shape [3, 9223372036854775807] is too large",
+        1,
+        9
+    );
+    mistake!(
+        Gru::init(key(), 3, 1 << 63, DType::F32).hidden.weight,
+        "random::uniform: the shape [9223372036854775807, 9223372036854775807] is too large",
+        1,
+        9
+    );
+    mistake!(
+        Attention::init(key(), 1 << 63, 1, DType::F32).qkv.weight,
+        "random::truncated_normal: the shape [9223372036854775807, 9223372036854775807] is too large",
+        1,
+        9
+    );
+    mistake!(
+        Block::init(key(), 1 << 62, 1, DType::F32).mlp.up.weight,
+        "random::truncated_normal: the shape [4611686018427387904, 9223372036854775807] is too large",
+        1,
+        9
+    );
+    let config =
+        Gpt2Config { vocab_size: 8, n_positions: 8, n_embd: 1 << 62, n_layer: 1, n_head: 1, ..Gpt2Config::default() };
+    mistake!(
+        Gpt2::init(key(), &config, DType::F32).blocks.to_layers().remove(0).mlp.up.weight,
+        "random::truncated_normal: the shape [4611686018427387904, 9223372036854775807] is too large",
+        1,
+        9
+    );
+    let config = UNetConfig {
+        block_out_channels: vec![1 << 63],
+        layers_per_block: 1,
+        norm_num_groups: 1,
+        time: true,
+        ..UNetConfig::default()
+    };
+    mistake!(
+        UNet::init(key(), &config, DType::F32).up.remove(0).blocks.remove(0).conv1.kernel,
+        "random::truncated_normal: the shape [9223372036854775807, 9223372036854775807, 3, 3] is too large",
+        1,
+        9
+    );
+    mistake!(
+        UNet::init(key(), &config, DType::F32).time.unwrap().1.weight,
+        "random::truncated_normal: the shape [9223372036854775807, 9223372036854775807] is too large",
+        1,
+        9
+    );
+    let config =
+        ResNetConfig { embedding_size: 4, hidden_sizes: vec![1 << 62], depths: vec![1], ..ResNetConfig::resnet18() };
+    mistake!(
+        ResNet::init(key(), &config, DType::F32).stages.remove(0).remove(0).convs.remove(0).conv.kernel,
+        "random::normal: the shape [4611686018427387904, 4, 3, 3] is too large",
+        1,
+        9
+    );
+    let config = VitConfig {
+        image_size: 1 << 40,
+        patch_size: 1,
+        hidden_size: 8,
+        num_hidden_layers: 0,
+        num_attention_heads: 1,
+        ..VitConfig::default()
+    };
+    mistake!(
+        Vit::init(key(), &config, DType::F32).positions,
+        "random::normal: the shape [9223372036854775807, 8] is too large",
+        1,
+        9
+    );
+    // A kernel without inputs may be of any number of groups.
+    let kernel = Tensor::zeros([0, 1 << 30, 3], DType::F32);
+    let layer = ConvTranspose { kernel, groups: 1 << 40, ..ConvTranspose::init(key(), 1, 1, [3], DType::F32) };
+    mistake!(
+        layer.apply(&Tensor::zeros([1, 0, 4], DType::F32)),
+        "reshape: the result f32[1099511627776,0,1073741824,3] has more than 2^63 elements",
+        1,
+        15
     );
 }
 

@@ -247,12 +247,29 @@ fn what_does_not_fit_is_an_error() {
         attention_bias: true,
         ..LlamaConfig::default()
     };
-    let llama = Llama::new(random::key(0), &config).blocks.to_layers().remove(0).attn;
-    for GroupedAttention { q, k, v, out, .. } in [huge, llama] {
+    let model = Llama::new(random::key(0), &config);
+    for GroupedAttention { q, k, v, out, .. } in [huge, model.blocks.to_layers().remove(0).attn] {
         for weight in [q.weight, k.weight, v.weight, out.weight] {
             assert!(message(weight).ends_with(" is too large"));
         }
     }
+    // Its error is that of the weights, before there are frequencies of as many features.
+    assert_eq!(message(model.apply(&tokens())), format!("the shape [8, {}] is too large", i64::MAX));
+    let one = LlamaConfig { num_attention_heads: 1, head_dim: Some(1 << 62), ..config };
+    let model = Llama::new(random::key(0), &one);
+    let expected = format!("the shape [8, {}] is too large", 1i64 << 62);
+    assert_eq!(message(model.apply(&tokens())), expected);
+    let refused = model.apply_cached(&tokens(), KvCache::new([1, 2, 9, 1, 1])).map(drop).unwrap_err();
+    assert_eq!(refused.message(), expected);
+    let turned = Llama { rotary: Rotary::new(1 << 62), ..llama(false, DType::F32) };
+    assert_eq!(
+        message(turned.apply(&tokens())),
+        format!("the heads have 4 features, and {} are to be rotated", 1u64 << 62)
+    );
+    assert_eq!(
+        message(Rotary::new(1 << 62).at(&Tensor::arange(0..4), DType::F32).sin),
+        format!("there is no memory for the frequencies of {} features", 1u64 << 62)
+    );
     let two = GroupedAttention { key_heads: 3, ..GroupedAttention::init(random::key(0), 8, [4, 2], 2, DType::F32) };
     assert_eq!(message(two.apply(&Tensor::ones([3, 8], DType::F32), None)), "3 key heads do not divide 4 heads");
     assert_eq!(

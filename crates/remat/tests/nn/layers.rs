@@ -215,6 +215,10 @@ fn times_have_sines_and_cosines() {
         message(&nn::sinusoidal_embedding(&Tensor::from(true), 4, 1e4, DType::F32)),
         "takes numbers, not bool[]"
     );
+    assert_eq!(
+        message(&nn::sinusoidal_embedding(&times, 1 << 62, 1e4, DType::F32)),
+        format!("there is no memory for the frequencies of {} features", 1u64 << 62)
+    );
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Fusion: decides which elementwise equations and reductions share one loop.
 //!
 //! All values of a loop have the elements of one row-major space of `rows x columns`, in which reshapes change nothing. A value is *full*
-//! (one element per element of the space) or has one element per *row*: it is the reduction of a full value over its last dimensions, or
-//! computed from such reductions. The loop can read a row value that is broadcast along the rows. So a softmax or a normalisation is one
-//! loop with the operations before and after it. Reductions over other dimensions, or over rows too long for a cache, end a separate kind
-//! of loop that stores only their accumulators.
+//! (one element per element of the space) or has one element per *row*: it is the reduction of a full value over its last dimensions, a value
+//! that full values read broadcast along the rows, a scalar in a loop over one row, or computed from such values. The loop can read a row
+//! value that is broadcast along the rows. So a softmax or a normalisation is one loop with the operations before and after it. Reductions
+//! over other dimensions, or over rows too long for a cache, end a separate kind of loop that stores only their accumulators.
 //!
 //! A *unit* is a step under construction: a loop to which equations are added, or another step. Equations are taken in program order. Each
 //! joins the loop that computes one of its operands if that makes no cycle: no other operand, and no barrier that the equation waits for,

@@ -113,7 +113,7 @@ impl Fusion {
         }
     }
 
-    /// Merges a loop into another, which keeps its rows and columns.
+    /// Merges a loop into another, which keeps its rows and columns if it has columns, and takes those of the merged loop otherwise.
     pub(super) fn merge(&mut self, target: UnitId, unit: UnitId) {
         let merged = std::mem::replace(&mut self.units[unit].kind, Kind::Merged(target));
         let reads = std::mem::take(&mut self.units[unit].reads);

@@ -43,9 +43,9 @@ pub(super) const SKINNY_ROWS: usize = 16;
 /// clearing and adding the lanes takes as long as the products. Tried.
 pub(super) const SKINNY_DEPTH_IN_LANES: usize = 4;
 
-/// Most multiplications of a skinny operand and a matrix whose sums are computed one by one: of a tile of sums most would be of no use, and
-/// few rows would be transposed for it. Row "products of at most 128 elements sum by sum" of "Small programs"; where it ends was not
-/// measured.
+/// Most multiplications in the part of a skinny product that a task computes at a time for its sums to be computed one by one: of a tile of
+/// sums most would be of no use, and few rows would be transposed for it. Row "parts of products of at most 128 multiplications sum by sum"
+/// of "Small programs"; where it ends was not measured.
 pub(super) const SKINNY_FEW: usize = 128;
 
 /// Most elements of both operands and the result of a small product together: as f32 they take some 100 KiB of the second-level cache.

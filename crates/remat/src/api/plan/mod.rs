@@ -57,7 +57,7 @@ const POINTS: usize = 16;
 /// ```
 ///
 /// # Errors
-/// The first error inside the function; if it is compiled for another device than the native engine, which alone has plans today.
+/// The first error inside the function; if the device's engine has no plans; the native one alone has today.
 #[track_caller]
 pub fn plan<A: Tree, R: Output>(f: impl Fn(&A) -> R, args: A) -> Result<Plan> {
     jit(f).plan(args)
@@ -207,11 +207,11 @@ impl Plan {
     /// The plan of a program without a limit, for callers who donate these arguments.
     ///
     /// # Errors
-    /// If the program is for another device than the native engine, or cannot be compiled.
+    /// If the engine of the program's device plans no memory, or the program cannot be compiled.
     pub(super) fn unlimited(lowered: Lowered, donated: Vec<bool>) -> Result<Plan> {
         let (device, jaxpr) = lowered.placed("plan")?;
         if !device.engine().plans_memory() {
-            let message = format!("the native engine has plans, and the program is for {}", device.name());
+            let message = format!("the engine of {} has no plans; the native engine has", device.name());
             return Err(Error::new(ErrorKind::Argument, "plan", message));
         }
         let peak = device.engine().compile(&jaxpr)?.peak_where_donated(&donated);

@@ -1,6 +1,6 @@
 //! Llama.
 
-use remat_ir::{Error, Result};
+use remat_ir::{Error, ErrorKind, Result};
 
 use super::{checked, logits, positions, untied_head, with_normal_matrices};
 use crate::layer::{deferred, pinned};
@@ -233,7 +233,7 @@ impl Llama {
     /// outside the vocabulary makes them NaN.
     ///
     /// # Errors
-    /// If the tokens are not integers `[batch, positions]`.
+    /// If the tokens are not integers `[batch, positions]`, weights are failed tensors, or shapes do not fit.
     #[track_caller]
     pub fn apply(&self, tokens: &Tensor) -> Tensor {
         deferred(|| {
@@ -241,7 +241,7 @@ impl Llama {
                 let count = positions("nn::Llama::apply", tokens)?;
                 let at = Tensor::iota([count], 0, DType::I32);
                 let x = self.embed.apply(tokens);
-                let rotation = self.rotary.at(&at, x.dtype()?);
+                let rotation = self.rotation("nn::Llama::apply", &at, x.dtype()?)?;
                 let x = self.blocks.apply(|block, x| block.apply(x, &rotation), &x)?;
                 Ok(self.logits(&x))
             })
@@ -276,7 +276,7 @@ impl Llama {
                 cache.expect_layers("nn::Llama::apply_cached", self.blocks.len())?;
                 let at = cache.positions(count)?;
                 let x = self.embed.apply(tokens);
-                let rotation = self.rotary.at(&at, x.dtype()?);
+                let rotation = self.rotation("nn::Llama::apply_cached", &at, x.dtype()?)?;
                 let step = |block: &LlamaBlock, (x, cache, layer): &(Tensor, KvCache, Tensor)| {
                     let (x, cache) = block.apply_cached(x, &rotation, layer, cache)?;
                     Ok::<_, Error>((x, cache, layer + 1))
@@ -286,6 +286,22 @@ impl Llama {
             })
         })
         .map_err(|error: Error| error.at(loc))
+    }
+
+    /// The rotation of all blocks at these positions.
+    ///
+    /// # Errors
+    /// If the weights of the first block have failed, or its heads have fewer features than are rotated. Sizes beyond all memory are
+    /// refused so before there are frequencies of as many features.
+    fn rotation(&self, operation: &str, at: &Tensor, dtype: DType) -> Result<Rotation> {
+        if let Some(LlamaBlock { attn, .. }) = self.blocks.first() {
+            let size = attn.q.weight.dim(-1)? / attn.heads.max(1);
+            if self.rotary.features > size {
+                let message = format!("the heads have {size} features, and {} are to be rotated", self.rotary.features);
+                return Err(Error::new(ErrorKind::Shape, operation, message));
+            }
+        }
+        Ok(self.rotary.at(at, dtype))
     }
 
     fn logits(&self, x: &Tensor) -> Tensor {

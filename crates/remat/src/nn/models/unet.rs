@@ -94,9 +94,9 @@ impl Parts<'_> {
         }
     }
 
-    /// The features of the embedding of a time.
+    /// The features of the embedding of a time; saturating, so that sizes beyond all memory are refused as such.
     fn time_features(&self) -> usize {
-        4 * self.config.block_out_channels.first().copied().unwrap_or(0)
+        self.config.block_out_channels.first().copied().unwrap_or(0).saturating_mul(4)
     }
 }
 
@@ -219,7 +219,8 @@ impl UNet {
             for (level, &size) in sizes.iter().enumerate().rev() {
                 let mut blocks = Vec::new();
                 for _ in 0..=config.layers_per_block {
-                    blocks.push(parts.block(next(), features + kept.pop().unwrap_or(0), size, level));
+                    let joined = features.saturating_add(kept.pop().unwrap_or(0));
+                    blocks.push(parts.block(next(), joined, size, level));
                     features = size;
                 }
                 up.push(UNetUp { blocks, larger: (level > 0).then(|| parts.conv(next(), size, size, 3)) });

@@ -68,7 +68,7 @@ pub(in crate::kernels::matmul) struct Loops<F> {
     columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
     /// The loops for a short contracted axis.
     pub(super) short: DotRowsFn<F>,
-    /// The same for few elements.
+    /// The same for few multiplications.
     pub(super) few: DotFewFn<F>,
     size: usize,
 }

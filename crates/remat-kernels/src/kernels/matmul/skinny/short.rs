@@ -49,7 +49,7 @@ pub(in crate::kernels::matmul) type DotRowsFn<F> = unsafe fn(x: Run<F>, matrix: 
 pub(in crate::kernels::matmul) type DotFewFn<F> =
     unsafe fn(x: Run<F>, matrix: Location, rows: usize, depth: usize, to: To<F>);
 
-/// The function for few elements, with the instructions of a level.
+/// The function for few multiplications, with the instructions of a level.
 pub(super) fn dot_few<D: Load>(level: Level) -> DotFewFn<D::Number> {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
@@ -337,53 +337,82 @@ unsafe fn lanes_of<D: Load, const M: usize, const N: usize, const R: usize, cons
 
 #[cfg(test)]
 mod tests {
+    use remat_ir::{Literal, bf16, f16};
+
     use super::*;
 
+    fn rounded<T: Element>(x: f64) -> T {
+        T::from_literal(Literal::from_f64(T::DTYPE, x)).expect("the literal has this dtype")
+    }
+
+    fn exact<T: Element>(x: T) -> f64 {
+        x.literal().as_f64()
+    }
+
+    fn bits<T: Element>(numbers: &[T]) -> Vec<u64> {
+        numbers.iter().map(|number| number.literal().bits()).collect()
+    }
+
     /// Every level computes the same sums of rows as plain loops, for every rest, and rows without NaN or infinity are not changed by
-    /// others.
+    /// others. Sums that are computed one by one, of a matrix by rows and by columns, have the same bits: those of the same lanes.
     #[test]
     fn sums_of_short_rows_are_those_of_every_level() {
+        compare::<f32>(256.7, 1e-6);
+        compare::<f64>(256.7, 2e-14);
+        compare::<bf16>(256.7, 1e-6);
+        compare::<f16>(256.7, 1e-6);
+        compare::<i8>(4.1, 1e-6);
+        compare::<i64>(0.001, 0.0);
+    }
+
+    /// Compares sums of elements of a dtype: numbers from -504 to 504, divided by `scale`, so that the sums of floats are rounded. They are
+    /// as exact as `tolerance` says, beside the sum of the sizes of all products.
+    fn compare<D: Load>(scale: f64, tolerance: f64) {
         let (depth, count) = (100, 37);
-        let number = |i: usize| ((i * 7919 % 1009) as f32 - 504.0) / 256.0;
-        let matrix: Vec<f32> = (0..count * depth)
-            .map(|i| {
-                if i == 5 * depth + 3 {
-                    f32::NAN
-                } else if i == 9 * depth + 40 {
-                    f32::INFINITY
-                } else {
-                    number(i)
-                }
-            })
-            .collect();
-        let skinny: Vec<f32> = (0..16 * depth).map(|i| number(i + 13).abs() + 0.5).collect();
-        for level in Level::all() {
-            for len in [0, 1, 15, 16, 64, 99, 100] {
+        let number = |i: usize| ((i * 7919 % 1009) as f64 - 504.0) / scale;
+        let mut numbers: Vec<f64> = (0..count * depth).map(number).collect();
+        if D::DTYPE.is_float() {
+            (numbers[5 * depth + 3], numbers[9 * depth + 40]) = (f64::NAN, f64::INFINITY);
+        }
+        let matrix: Vec<D> = numbers.into_iter().map(rounded).collect();
+        let columns: Vec<D> = (0..depth * count).map(|i| matrix[i % count * depth + i / count]).collect();
+        let skinny: Vec<D::Number> = (0..16 * depth).map(|i| rounded(number(i + 13).abs() + 0.5)).collect();
+        for len in [0, 1, 15, 16, 64, 99, 100] {
+            let expected: Vec<(f64, f64)> = (0..16 * count)
+                .map(|at| {
+                    let (x, row) = (&skinny[at / count * depth..][..len], &matrix[at % count * depth..][..len]);
+                    let products = x.iter().zip(row).map(|(&x, &element)| exact(x) * exact(element));
+                    products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs()))
+                })
+                .collect();
+            for level in Level::all() {
                 for rows in 1..=16 {
                     for strides in [[count, 1], [1, rows]] {
-                        let mut sums = vec![7.0f32; rows * count];
+                        let untouched: Vec<D::Number> = vec![rounded(7.0); rows * count];
+                        let mut sums = untouched.clone();
                         let x = Run { first: skinny.as_ptr(), stride: depth, rows };
                         let y = Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
                         let to = To { first: sums.as_mut_ptr(), strides };
                         // SAFETY: the operands and the sums have these rows, and the CPU has the instructions.
-                        unsafe { dot_rows::<f32>(level)(x, y, len, to) };
-                        let mut few = vec![7.0f32; rows * count];
-                        let part = Location { first: y.first, strides: [depth, 1] };
-                        let to = To { first: few.as_mut_ptr(), strides };
-                        // SAFETY: as above.
-                        unsafe { dot_few::<f32>(level)(x, part, count, len, to) };
-                        let bits = |sums: &[f32]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<u32>>();
-                        assert_eq!(bits(&few), bits(&sums), "{level:?} {len} {rows}");
+                        unsafe { dot_rows::<D>(level)(x, y, len, to) };
+                        let by_rows = Location { first: y.first, strides: [depth, 1] };
+                        let by_columns = Location { first: columns.as_ptr().cast(), strides: [1, count] };
+                        for part in [by_rows, by_columns] {
+                            let mut few = untouched.clone();
+                            let to = To { first: few.as_mut_ptr(), strides };
+                            // SAFETY: as above.
+                            unsafe { dot_few::<D>(level)(x, part, count, len, to) };
+                            let what = format!("{} {level:?} {len} {rows} {:?}", D::DTYPE, part.strides);
+                            assert_eq!(bits(&few), bits(&sums), "{what}");
+                        }
                         for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
-                            let pairs =
-                                (0..len).map(|l| (f64::from(skinny[i * depth + l]), f64::from(matrix[j * depth + l])));
-                            let (exact, size) =
-                                pairs.fold((0.0, 0.0), |(sum, size), (x, y)| (sum + x * y, size + (x * y).abs()));
-                            let found = f64::from(sums[i * strides[0] + j * strides[1]]);
-                            let same = found == exact || found.is_nan() && exact.is_nan();
+                            let (exact_sum, size) = expected[i * count + j];
+                            let found = exact(sums[i * strides[0] + j * strides[1]]);
+                            let same = found == exact_sum || found.is_nan() && exact_sum.is_nan();
                             assert!(
-                                same || (found - exact).abs() <= size * 1e-6,
-                                "{level:?} {len} {rows} {i} {j}: {found} {exact}"
+                                same || (found - exact_sum).abs() <= size * tolerance,
+                                "{} {level:?} {len} {rows} {i} {j}: {found} {exact_sum}",
+                                D::DTYPE
                             );
                         }
                     }
