@@ -131,7 +131,7 @@ fn in_any_order<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
 }
 
 /// Elements that are reduced in lanes before the lanes are combined.
-pub(crate) const RUN: usize = 4096;
+pub(crate) const RUN: usize = 1024;
 /// Lanes of long rows.
 pub(crate) const MANY: usize = 64;
 /// Lanes of short rows.

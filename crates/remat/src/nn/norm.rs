@@ -4,6 +4,7 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::channels::Channels;
 use super::linear::expect_features;
+use crate::argument::keep;
 use crate::layer::{deferred, pinned};
 use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
@@ -158,9 +159,11 @@ impl BatchNorm {
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
             let rank = self.channels.of_weights("nn::BatchNorm::apply", x, &self.scale)?.rank();
+            let axes = self.reduced(rank);
             self.normalised("nn::BatchNorm::apply", x, |x| {
-                let (mean, variance) = x.plain_moments("nn::BatchNorm::apply", &self.reduced(rank), 0)?;
-                Ok([mean, variance])
+                let centered = x - x.mean(keep(&axes[..]));
+                let variance = centered.square().mean(&axes[..]);
+                Ok((centered, variance))
             })
         })
     }
@@ -172,8 +175,12 @@ impl BatchNorm {
     #[track_caller]
     pub fn apply_given(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
         deferred(|| {
-            self.channels.of_weights("nn::BatchNorm::apply_given", x, &self.scale)?;
-            self.normalised("nn::BatchNorm::apply_given", x, |_| Ok([mean.clone(), variance.clone()]))
+            let rank = self.channels.of_weights("nn::BatchNorm::apply_given", x, &self.scale)?.rank();
+            self.normalised("nn::BatchNorm::apply_given", x, |x| {
+                let wide = x.dtype()?;
+                let [mean, variance] = [mean, variance].map(|statistics| statistics.to_dtype(wide));
+                Ok((x - self.channels.broadcast(&mean, rank), variance))
+            })
         })
     }
 
@@ -189,7 +196,8 @@ impl BatchNorm {
         (deferred(|| Ok(x.mean(axes()?))), deferred(|| Ok(x.variance(axes()?))))
     }
 
-    /// `x` normalised by a mean and a variance, `[channels]` each, in f32 for f16 and bf16, and rounded to its dtype once.
+    /// `x` normalised in f32 for f16 and bf16, and rounded to its dtype once, given its difference from the mean and the variance,
+    /// `[channels]`.
     ///
     /// The root and the scale are one factor of a channel. So each element is multiplied once, and one sum over the elements serves the
     /// derivatives of both.
@@ -197,7 +205,7 @@ impl BatchNorm {
         &self,
         operation: &str,
         x: &Tensor,
-        statistics: impl FnOnce(&Tensor) -> Result<[Tensor; 2]>,
+        moments: impl FnOnce(&Tensor) -> Result<(Tensor, Tensor)>,
     ) -> Result<Tensor> {
         let aval = x.aval()?;
         for weights in [&self.scale, &self.bias] {
@@ -209,11 +217,10 @@ impl BatchNorm {
         }
         x.in_wide(operation, |x| {
             let (wide, rank) = (x.dtype()?, x.rank()?);
-            let [mean, variance] = statistics(x)?.map(|statistics| statistics.to_dtype(wide));
-            let factor = (variance + self.eps).rsqrt() * self.scale.to_dtype(wide);
-            let [mean, factor, bias] =
-                [mean, factor, self.bias.to_dtype(wide)].map(|values| self.channels.broadcast(&values, rank));
-            Ok((x - mean) * factor + bias)
+            let (centered, variance) = moments(x)?;
+            let [scale, bias] = [&self.scale, &self.bias].map(|weights| weights.to_dtype(wide));
+            let factor = (variance + self.eps).rsqrt() * scale;
+            Ok(centered * self.channels.broadcast(&factor, rank) + self.channels.broadcast(&bias, rank))
         })
     }
 

@@ -7,8 +7,8 @@ use remat_ir::{
 use super::argument::{Axes, Int, axis};
 use super::elementwise::require_float;
 use super::shape::expand;
+use crate::Tensor;
 use crate::trace::{bind1, deferred};
-use crate::{Tensor, custom_jvp};
 
 impl Tensor {
     /// The sum over axes; 0 if there are no elements. f16 and bf16 are summed in f32 and rounded once.
@@ -455,34 +455,10 @@ impl Tensor {
     }
 
     fn plain_variance(&self, operation: &str, axes: &dyn Axes, ddof: usize) -> Result<Tensor> {
-        Ok(self.plain_moments(operation, axes, ddof)?.1)
-    }
-
-    /// The mean and the variance over axes.
-    ///
-    /// Distances from the mean sum to zero, so the mean's own change does not change the variance. The derivative leaves this sum out: it is
-    /// a pass over the elements, and what it adds is rounding.
-    pub(crate) fn plain_moments(&self, operation: &str, axes: &dyn Axes, ddof: usize) -> Result<(Tensor, Tensor)> {
         let dims = axes.resolve(operation, self.aval()?)?;
-        let count = (count(self.aval()?, &dims) as f64 - ddof as f64).max(0.0);
-        let moments = |x: &Tensor| -> Result<(Tensor, Tensor, Tensor)> {
-            let mean = x.plain_mean(operation, axes)?;
-            let centered = x - if axes.keeps() { mean.clone() } else { mean.expand_dims(&dims[..]) };
-            let variance = centered.square().reduce(operation, ReduceKind::Sum, axes)? / count;
-            Ok((mean, variance, centered))
-        };
-        let of_tensor = custom_jvp(
-            |x: &Tensor| -> Result<(Tensor, Tensor)> {
-                let (mean, variance, _) = moments(x)?;
-                Ok((mean, variance))
-            },
-            |x: &Tensor, tangent: &Tensor| -> Result<((Tensor, Tensor), (Tensor, Tensor))> {
-                let (mean, variance, centered) = moments(x)?;
-                let products = (centered * tangent).reduce(operation, ReduceKind::Sum, axes)?;
-                Ok(((mean, variance), (tangent.plain_mean(operation, axes)?, products * (2.0 / count))))
-            },
-        );
-        of_tensor(self)
+        let centered = self - self.plain_mean(operation, &super::keep(&dims[..]))?;
+        let count = count(self.aval()?, &dims) as f64 - ddof as f64;
+        Ok(centered.square().reduce(operation, ReduceKind::Sum, axes)? / count.max(0.0))
     }
 }
 

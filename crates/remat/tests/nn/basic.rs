@@ -1,7 +1,8 @@
 //! The layers of models, against what defines them, on every float dtype.
 
-use remat::nn::{BatchNorm, Conv, GroupNorm};
-use remat::{ConvConfig, DType, Padding, Tensor, grad, random};
+use remat::argument::keep;
+use remat::nn::{BatchNorm, Channels, Conv, GroupNorm};
+use remat::{ConvConfig, DType, Error, Padding, Tensor, grad, random};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
@@ -116,6 +117,64 @@ fn batch_norm_takes_the_statistics_of_the_batch_or_given_ones() {
 }
 
 #[test]
+fn batch_norm_rounds_once() {
+    for dtype in [DType::F16, DType::Bf16] {
+        for channels in [Channels::First, Channels::Last] {
+            let norm = |dtype| {
+                let init = BatchNorm::init(4, dtype).channels(channels);
+                BatchNorm { scale: numbers(1, &[4], dtype), bias: numbers(2, &[4], dtype), ..init }
+            };
+            let narrow = norm(dtype);
+            let wide = BatchNorm {
+                scale: narrow.scale.to_dtype(DType::F32),
+                bias: narrow.bias.to_dtype(DType::F32),
+                ..norm(DType::F32)
+            };
+            let x = numbers(3, &[5, 4, 3, 4], dtype);
+            let of_wide = x.to_dtype(DType::F32);
+            let same = |a: Tensor, b: Tensor| assert_eq!(values(&a), values(&b.to_dtype(dtype)), "{dtype}");
+            same(narrow.apply(&x), wide.apply(&of_wide));
+            let (mean, variance) = wide.statistics(&of_wide);
+            same(narrow.apply_given(&x, &mean, &variance), wide.apply_given(&of_wide, &mean, &variance));
+        }
+    }
+}
+
+#[test]
+fn batch_norm_has_the_gradients_of_its_definition() {
+    let [x, weights] = [3, 4].map(|seed| numbers(seed, &[3, 2, 4], DType::F64));
+    let norm = BatchNorm { scale: numbers(1, &[2], DType::F64), ..BatchNorm::init(2, DType::F64) };
+    // Every operation differentiated on its own.
+    let definition = |(norm, x): &(BatchNorm, Tensor)| {
+        let mean = x.mean(keep([0, 2]));
+        let variance = (x - &mean).square().mean(keep([0, 2]));
+        let [scale, bias] = [&norm.scale, &norm.bias].map(|weights| weights.reshape([2, 1]));
+        (x - mean) / (variance + norm.eps).sqrt() * scale + bias
+    };
+    let layer = |(norm, x): &(BatchNorm, Tensor)| norm.apply(x);
+    let all = |gradients: (BatchNorm, Tensor)| {
+        [gradients.0.scale, gradients.0.bias, gradients.1].map(|gradient| values(&gradient)).concat()
+    };
+    let first = |f: &dyn Fn(&(BatchNorm, Tensor)) -> Tensor| {
+        all(grad(|ins: &(BatchNorm, Tensor)| (f(ins).powi(3) * &weights).sum(..))(&(norm.clone(), x.clone())).unwrap())
+    };
+    let second = |f: &dyn Fn(&(BatchNorm, Tensor)) -> Tensor| {
+        let inner = |ins: &(BatchNorm, Tensor)| {
+            let (_, of_x) = grad(|ins: &(BatchNorm, Tensor)| (f(ins).powi(3) * &weights).sum(..))(ins)?;
+            Ok::<Tensor, Error>((of_x * &weights).sum(..))
+        };
+        all(grad(inner)(&(norm.clone(), x.clone())).unwrap())
+    };
+    for (actual, expected) in [(first(&layer), first(&definition)), (second(&layer), second(&definition))] {
+        let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
+        assert!(largest > 0.1);
+        for (a, e) in actual.iter().zip(&expected) {
+            assert!((a - e).abs() <= 1e-12 * largest, "{a} and {e}");
+        }
+    }
+}
+
+#[test]
 fn group_norm_takes_the_statistics_of_a_group() {
     for dtype in FLOATS {
         for (groups, shape) in [(1, vec![2, 4, 3]), (2, vec![2, 4, 3, 2]), (4, vec![3, 4, 5]), (2, vec![3, 4])] {
@@ -175,6 +234,14 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(
         message(batch.apply_given(&Tensor::zeros([3], DType::F32), &batch.scale, &batch.bias)),
         "takes a batch with the channels of the weights f32[3] as axis 1, not f32[3]"
+    );
+    let narrow = Tensor::zeros([2, 3], DType::Bf16);
+    assert_eq!(message(batch.apply(&narrow)), "takes a batch of the dtype of the weights f32[3], not bf16[2,3]");
+    assert_eq!(message(batch.apply_given(&narrow, &batch.bias, &batch.scale)), message(batch.apply(&narrow)));
+    let mixed = BatchNorm { bias: Tensor::zeros([3], DType::Bf16), ..batch };
+    assert_eq!(
+        message(mixed.apply(&Tensor::zeros([2, 3], DType::F32))),
+        "takes a batch of the dtype of the weights bf16[3], not f32[2,3]"
     );
     let three = GroupNorm::init(4, 3, DType::F32);
     assert_eq!(message(three.bias.clone()), "3 groups do not divide 4 features");

@@ -304,9 +304,16 @@ impl Reduction {
             let first = partial.at(from * width);
             // SAFETY: partial results of all segments lie one after the other; each task has its own range of results.
             unsafe {
-                for segment in 1..self.segments {
-                    let next = partial.at((segment * results + from) * width);
-                    (reducer.accumulate)(n, first, &[first.cast_const(), next.cast_const()]);
+                // In pairs, so that the error does not grow with the number of segments.
+                let mut segments = self.segments;
+                while segments > 1 {
+                    let half = segments.div_ceil(2);
+                    for segment in half..segments {
+                        let to = partial.at(((segment - half) * results + from) * width);
+                        let next = partial.at((segment * results + from) * width);
+                        (reducer.accumulate)(n, to, &[to.cast_const(), next.cast_const()]);
+                    }
+                    segments = half;
                 }
                 reducer.store(n, first, out.as_ptr().wrapping_add(from * reducer.dtype.size()));
             }
