@@ -31,5 +31,5 @@ fn mistakes_are_errors() {
     let message = error(remat(at.path(), &format!("{SMALL} --policy nonsense")));
     assert!(message.contains("nonsense"), "{message}");
     let message = error(remat(at.path(), &format!("{SMALL} --device xla-cpu")));
-    assert!(message.contains("the engine of xla-cpu has no profiles; the native engine has"), "{message}");
+    assert!(message.contains("the engine of xla-cpu:0 has no profiles; the native engine has"), "{message}");
 }

@@ -33,7 +33,9 @@ mod tests;
 pub(crate) use crate::number::register_type;
 pub(crate) use loops::UNROLLED;
 pub(crate) use moves::{RepeatFn, SpreadFn, StridedFn, load, repeat, repeats, spread, store, strided};
-pub(crate) use reduce::{LANES, LanesFn, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows};
+pub(crate) use reduce::{
+    BLOCK, LANES, LanesFn, PART, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows,
+};
 
 use remat_ir::{DType, Prim};
 

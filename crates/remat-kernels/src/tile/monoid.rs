@@ -130,8 +130,13 @@ fn in_any_order<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
     row.iter().fold(M::IDENTITY, |a, &b| M::combine(a, b))
 }
 
-/// Elements that are reduced in lanes before the lanes are combined.
-pub(crate) const RUN: usize = 1024;
+/// Elements that are reduced in lanes before these are added to the lanes of a run.
+pub(crate) const PART: usize = 1024;
+/// Elements that are reduced in lanes, part by part, before the lanes are combined to one number.
+pub(crate) const RUN: usize = 8 * PART;
+/// Numbers that are combined one after the other before their result is combined with others of its kind: a power of two. With eight, sums
+/// of equal numbers lose few digits (docs/EXPERIMENTS.md, "Accumulators of sums").
+pub(crate) const BLOCK: usize = 8;
 /// Lanes of long rows.
 pub(crate) const MANY: usize = 64;
 /// Lanes of short rows.
@@ -142,16 +147,31 @@ const FEW: usize = 8;
 #[inline(always)]
 fn in_lanes<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
     match row.len() {
-        RUN.. => row.chunks(RUN).fold(M::IDENTITY, |a, run| M::combine(a, run_in_lanes::<T, M, MANY>(run))),
-        MANY.. => run_in_lanes::<T, M, MANY>(row),
-        FEW.. => run_in_lanes::<T, M, FEW>(row),
-        _ => run_in_lanes::<T, M, 1>(row),
+        PART.. => row.chunks(BLOCK * RUN).fold(M::IDENTITY, |a, block| {
+            let runs = block.chunks(RUN).map(run_in_lanes::<T, M>);
+            M::combine(a, runs.fold(M::IDENTITY, M::combine))
+        }),
+        MANY.. => combined::<T, M, MANY>(lanes_of::<T, M, MANY>(row)),
+        FEW.. => combined::<T, M, FEW>(lanes_of::<T, M, FEW>(row)),
+        _ => combined::<T, M, 1>(lanes_of::<T, M, 1>(row)),
     }
+}
+
+/// The reduction of a run, part by part.
+#[inline(always)]
+fn run_in_lanes<T: Scalar, M: Monoid<T>>(run: &[T]) -> T {
+    let mut lanes = [M::IDENTITY; MANY];
+    for part in run.chunks(PART) {
+        for (lane, x) in lanes.iter_mut().zip(lanes_of::<T, M, MANY>(part)) {
+            *lane = M::combine(*lane, x);
+        }
+    }
+    combined::<T, M, MANY>(lanes)
 }
 
 /// Lane `i` reduces the elements whose position is `i` modulo the number of lanes.
 #[inline(always)]
-fn run_in_lanes<T: Scalar, M: Monoid<T>, const LANES: usize>(row: &[T]) -> T {
+fn lanes_of<T: Scalar, M: Monoid<T>, const LANES: usize>(row: &[T]) -> [T; LANES] {
     let mut lanes = [M::IDENTITY; LANES];
     let (blocks, rest) = row.as_chunks::<LANES>();
     for block in blocks {
@@ -162,6 +182,12 @@ fn run_in_lanes<T: Scalar, M: Monoid<T>, const LANES: usize>(row: &[T]) -> T {
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane = M::combine(*lane, x);
     }
+    lanes
+}
+
+/// Lanes combined in pairs.
+#[inline(always)]
+fn combined<T: Scalar, M: Monoid<T>, const LANES: usize>(mut lanes: [T; LANES]) -> T {
     // The lengths are constants, so that each step is a few vectors.
     macro_rules! halve {
         ($($half:literal)*) => { $(

@@ -7,7 +7,7 @@ use remat_ir::{DType, ReduceKind};
 use super::TileFn;
 use super::loops;
 use super::monoid::{And, AndOfBools, Maximum, Minimum, Monoid, Or, Product, Sum};
-pub(crate) use super::monoid::{MANY as LANES, RUN};
+pub(crate) use super::monoid::{BLOCK, MANY as LANES, PART, RUN};
 use crate::number::Scalar;
 use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
 use crate::number::{Integer, Real, with_bits, with_integer};
@@ -39,8 +39,9 @@ pub(crate) fn accumulate(kind: ReduceKind, dtype: DType) -> Option<TileFn> {
 /// element, and they do not overlap.
 pub(crate) type LanesFn = unsafe fn(n: usize, first: usize, lanes: *mut u8, input: *const u8);
 
-/// The function that reduces elements in lanes, which start as the [`identity`]. If [`reduce_rows`] reduces the lanes of at most [`RUN`]
-/// elements, and [`accumulate`] combines such results one after the other, the result is bitwise that of a row with all elements.
+/// The function that reduces elements in lanes, which start as the [`identity`]. If [`accumulate`] combines the lanes of [`PART`] elements
+/// with those of a run, [`reduce_rows`] reduces the lanes of at most [`RUN`], and [`accumulate`] combines [`BLOCK`] such results, and then
+/// those of blocks, one after the other, the result is bitwise that of a row with all elements.
 pub(crate) fn accumulate_lanes(kind: ReduceKind, dtype: DType) -> Option<LanesFn> {
     with_monoid(kind, dtype, InLanes(Level::best()))
 }

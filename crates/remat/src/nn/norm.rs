@@ -162,7 +162,9 @@ impl BatchNorm {
             let axes = self.reduced(rank);
             self.normalised("nn::BatchNorm::apply", x, |x| {
                 let centered = x - x.mean(keep(&axes[..]));
-                let variance = centered.square().mean(&axes[..]);
+                // Of an empty batch zero and not NaN, which would be the gradient of the scale.
+                let count = axes.iter().map(|&axis| x.dim(axis)).product::<Result<usize>>()?;
+                let variance = centered.square().sum(&axes[..]) / count.max(1) as f64;
                 Ok((centered, variance))
             })
         })
@@ -171,12 +173,22 @@ impl BatchNorm {
     /// As [`BatchNorm::apply`] with a given mean and variance, `[channels]` each.
     ///
     /// # Errors
-    /// As [`BatchNorm::apply`]; if the statistics have another shape or dtype.
+    /// As [`BatchNorm::apply`]; if the statistics have another shape or are not floats. They may have more bits than the batch.
     #[track_caller]
     pub fn apply_given(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
         deferred(|| {
-            let rank = self.channels.of_weights("nn::BatchNorm::apply_given", x, &self.scale)?.rank();
-            self.normalised("nn::BatchNorm::apply_given", x, |x| {
+            const NAME: &str = "nn::BatchNorm::apply_given";
+            let rank = self.channels.of_weights(NAME, x, &self.scale)?.rank();
+            let weights = self.scale.aval()?;
+            for (what, given) in [("mean", mean), ("variance", variance)] {
+                let given = given.aval()?;
+                if given.shape != weights.shape || !given.dtype.is_float() {
+                    let message =
+                        format!("takes a {what} of floats for each channel of the weights {weights}, not {given}");
+                    return Err(Error::new(ErrorKind::Shape, NAME, message));
+                }
+            }
+            self.normalised(NAME, x, |x| {
                 let wide = x.dtype()?;
                 let [mean, variance] = [mean, variance].map(|statistics| statistics.to_dtype(wide));
                 Ok((x - self.channels.broadcast(&mean, rank), variance))

@@ -105,6 +105,9 @@ impl Rotary {
     }
 
     /// The angle, in radians, by which each pair turns from one position to the next.
+    ///
+    /// # Panics
+    /// If no memory holds an angle for each pair.
     pub fn frequencies(&self) -> Vec<f64> {
         self.of_pairs().collect()
     }

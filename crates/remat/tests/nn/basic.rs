@@ -217,7 +217,10 @@ fn layers_have_gradients_of_their_own_type() {
 fn an_empty_batch_stays_empty() {
     let x = Tensor::zeros([0, 4, 3], DType::F32);
     assert_eq!(Conv::init(random::key(1), 4, 2, [3], DType::F32).apply(&x).shape().unwrap(), [0, 2, 3]);
-    assert_eq!(BatchNorm::init(4, DType::F32).apply(&x).shape().unwrap(), [0, 4, 3]);
+    let norm = BatchNorm::init(4, DType::F32);
+    assert_eq!(norm.apply(&x).shape().unwrap(), [0, 4, 3]);
+    let gradients = grad(|norm: &BatchNorm| norm.apply(&x).sum(..))(&norm).unwrap();
+    assert_eq!((values(&gradients.scale), values(&gradients.bias)), (vec![0.0; 4], vec![0.0; 4]));
     assert_eq!(GroupNorm::init(4, 2, DType::F32).apply(&x).shape().unwrap(), [0, 4, 3]);
 }
 
@@ -238,6 +241,16 @@ fn what_does_not_fit_is_an_error() {
     let narrow = Tensor::zeros([2, 3], DType::Bf16);
     assert_eq!(message(batch.apply(&narrow)), "takes a batch of the dtype of the weights f32[3], not bf16[2,3]");
     assert_eq!(message(batch.apply_given(&narrow, &batch.bias, &batch.scale)), message(batch.apply(&narrow)));
+    let [kept, whole] = [Tensor::zeros([1, 3], DType::F32), Tensor::zeros([3], DType::I32)];
+    let fitting = Tensor::zeros([2, 3], DType::F32);
+    assert_eq!(
+        message(batch.apply_given(&fitting, &batch.bias, &kept)),
+        "takes a variance of floats for each channel of the weights f32[3], not f32[1,3]"
+    );
+    assert_eq!(
+        message(batch.apply_given(&fitting, &whole, &batch.scale)),
+        "takes a mean of floats for each channel of the weights f32[3], not i32[3]"
+    );
     let mixed = BatchNorm { bias: Tensor::zeros([3], DType::Bf16), ..batch };
     assert_eq!(
         message(mixed.apply(&Tensor::zeros([2, 3], DType::F32))),

@@ -4,7 +4,7 @@
 //! a tile of accumulators. If those have few elements, like the channels of an image, a tile runs along the reduced axes and them, and
 //! several positions have accumulators of their own. Otherwise a tile runs along the reduced axes, whose elements are reduced like those of
 //! a row: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are combined
-//! in order.
+//! in pairs.
 //!
 //! Accumulators have levels ([`Accumulators`]), so that the error of a sum grows with the logarithm of the number of its terms.
 //!
@@ -28,7 +28,7 @@ use crate::base::disjoint::DisjointMut;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::interface::{LoopInput, LoopSource, LoopSpec};
 use crate::threads::Threads;
-use crate::tile::{LANES, RUN};
+use crate::tile::{LANES, PART, RUN};
 
 /// A loop whose results are reductions.
 pub(super) struct Reduction {
@@ -160,9 +160,9 @@ impl Reduction {
         ((self.lanes() + self.levels * self.width()) * 8).next_multiple_of(64)
     }
 
-    /// The lanes of one reduction and their reduction, if tiles run along the reduced axes only.
+    /// The lanes of a part and of a run, and the reduction of these, if tiles run along the reduced axes only.
     fn lanes(&self) -> usize {
-        if self.inner == 1 { LANES + 1 } else { 0 }
+        if self.inner == 1 { 2 * LANES + 1 } else { 0 }
     }
 
     fn results(&self) -> usize {
@@ -241,9 +241,10 @@ impl Reduction {
                     (e, start, Accumulators { reducer, first, stride, width, levels: self.levels })
                 })
             };
+            let has_parts = part.len() >= PART;
             for (_, lanes, sums) in reductions() {
                 if self.inner == 1 {
-                    sums.reducer.clear(LANES, lanes);
+                    sums.reducer.clear(if has_parts { 2 * LANES } else { LANES }, lanes);
                 }
                 sums.clear();
             }
@@ -287,7 +288,7 @@ impl Reduction {
             }
             for (e, lanes, sums) in reductions() {
                 if self.together.is_none() {
-                    sums.add_lanes(lanes);
+                    sums.add_run(lanes, has_parts);
                 }
                 let results = sums.reducer.halve(sums.total(), self.together.unwrap_or(1), self.inner);
                 std::ptr::copy_nonoverlapping(results, to(e, first), self.inner * sums.reducer.register.size());

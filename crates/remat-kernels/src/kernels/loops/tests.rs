@@ -365,12 +365,17 @@ fn a_result_is_stored_in_another_dtype() {
 #[test]
 fn one_loop_has_several_reductions() {
     // Kept last dimensions, reduced ones, both; results that are cut into segments, one, none.
-    let cases: [(&[usize], &[usize]); 7] = [
+    let cases: [(&[usize], &[usize]); 12] = [
         (&[3, 4, 5], &[0, 2]),
+        (&[3, 1024], &[1]),
+        (&[2, 1025], &[1]),
+        (&[1, 8192], &[1]),
         (&[300, 17], &[0]),
         (&[2, 3000], &[0]),
         (&[1, 70_000], &[1]),
         (&[35_000, 2], &[0]),
+        (&[1, 120_000], &[1]),
+        (&[60_000, 3], &[0]),
         (&[1, 7, 1], &[0, 1, 2]),
         (&[5, 0], &[0]),
     ];
