@@ -199,8 +199,8 @@ impl Accumulators<'_> {
         }
     }
 
-    /// Reduces the lanes of a run to one number and adds it, after those of its last part are added to them. A run of less than a part (not `has_parts`)
-    /// has no lanes of its own.
+    /// Reduces the lanes of a run to one number and adds it, after those of its last part are added to them. A run of less than a part (not
+    /// `has_parts`) has no lanes of its own.
     ///
     /// # Safety
     /// As for [`Accumulators::add_in_lanes`].
