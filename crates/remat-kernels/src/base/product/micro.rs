@@ -41,6 +41,11 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// # Safety
     /// As [`SegmentsFn`] says.
     pub(crate) segments: SegmentsFn<A>,
+    /// The function that multiplies rows that the left operand has at offsets and rows of the right one, element by element.
+    ///
+    /// # Safety
+    /// As [`ElementwiseFn`] says.
+    pub(crate) elementwise: ElementwiseFn<A>,
     /// Multiplies and adds in registers alone for a number of steps, and returns the number of multiplications. It measures the ceiling of
     /// products.
     ///
@@ -182,3 +187,19 @@ pub(crate) const ROWS_PER_POINTER: usize = 3;
 /// for reading if `adds`. The CPU has the instructions.
 pub(crate) type SegmentsFn<A> =
     unsafe fn(rows: usize, left: *const A, segments: Segments<'_>, right: *const A, out: (*mut A, usize), adds: bool);
+
+/// Multiplies a panel's columns element by element: for each position of the contracted axis, the elements that each row of the left operand
+/// has at the position's offset, by those of the position's row of the right operand. The sums over positions, one for each row and column,
+/// are written to `out`, or added to it. Rows of the left operand, the right one and the result have these strides.
+///
+/// # Safety
+/// The left operand is valid for reading `columns` elements at each offset from each row on, the right one for a row of as many for each
+/// offset. `out` is valid for writing these rows, and for reading if `adds`. The CPU has the instructions.
+pub(crate) type ElementwiseFn<A> = unsafe fn(
+    rows: usize,
+    left: (*const A, usize),
+    offsets: &[usize],
+    right: (*const A, usize),
+    out: (*mut A, usize),
+    adds: bool,
+);

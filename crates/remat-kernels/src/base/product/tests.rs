@@ -119,9 +119,35 @@ fn check_segments<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
     }
 }
 
+/// Checks the function of a micro-kernel for products element by element: all numbers of rows, several of positions, written and added.
+fn check_elementwise<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
+    let (height, width) = (kernel.rows, kernel.columns);
+    let value = |i: usize| (i * 7 % 11) as i32 - 5;
+    let (left, right): (Vec<A>, Vec<A>) = (0..4000).map(|i| (sum(value(i)), sum(value(i + 3)))).unzip();
+    for (count, rows) in [0, 1, 9, 33].into_iter().flat_map(|count| (1..=height).map(move |rows| (count, rows))) {
+        for (row, right_row, adds) in [(width, width + 7, false), (2 * width + 1, width, true), (0, width, false)] {
+            let offsets: Vec<usize> = (0..count).map(|l| l * 37 % 90).collect();
+            let out_row = width + 5;
+            let mut out = vec![sum(9); height * out_row];
+            let mut expected = out.clone();
+            for (i, j) in (0..rows).flat_map(|i| (0..width).map(move |j| (i, j))) {
+                let products = (0..count).map(|k| value(i * row + offsets[k] + j) * value(k * right_row + j + 3));
+                expected[i * out_row + j] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
+            }
+            let (from, to) = ((left.as_ptr(), row), (out.as_mut_ptr(), out_row));
+            // SAFETY: the operands have these rows at each offset, and the result these rows.
+            unsafe { (kernel.elementwise)(rows, from, &offsets, (right.as_ptr(), right_row), to, adds) };
+            assert_eq!(out, expected, "{rows} rows of {count} positions");
+        }
+    }
+}
+
 #[test]
 fn micro_kernels_of_every_level_agree_with_sums_of_products() {
     for level in Level::all() {
+        check_elementwise::<f32>(f32::micro_kernel(level), |x| x as f32);
+        check_elementwise::<f64>(f64::micro_kernel(level), f64::from);
+        check_elementwise::<i64>(i64::micro_kernel(level), i64::from);
         check_segments::<f32>(f32::micro_kernel(level), |x| x as f32);
         check_segments::<f64>(f64::micro_kernel(level), f64::from);
         check_segments::<i64>(i64::micro_kernel(level), i64::from);

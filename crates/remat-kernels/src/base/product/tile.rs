@@ -243,6 +243,46 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
     }
 }
 
+/// Multiplies `M` rows of `N` vectors that the left operand has at offsets and rows of the right one, lane by lane. See
+/// [`ElementwiseFn`](super::micro::ElementwiseFn).
+///
+/// # Safety
+/// As there; the function into which this is inlined is compiled for the instructions of the vector.
+#[inline(always)]
+pub(super) unsafe fn multiply_elementwise<V: Vector, const M: usize, const N: usize>(
+    (left, row): (*const V::Element, usize),
+    offsets: &[usize],
+    (mut right, right_row): (*const V::Element, usize),
+    (out, out_row): (*mut V::Element, usize),
+    adds: bool,
+) {
+    const { assert!(M <= POINTERS * ROWS_PER_POINTER) };
+    // SAFETY: all elements that are read and written are in the operands and in the result, as the caller promises.
+    unsafe {
+        let mut sums = [[V::zero(); N]; M];
+        for &at in offsets {
+            let pointers = row_pointers(left.add(at), ROWS_PER_POINTER * row);
+            let mut factors = [V::zero(); N];
+            for (j, factor) in factors.iter_mut().enumerate() {
+                *factor = V::load(right.add(j * V::LANES));
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let from = row_of(&pointers, row, i);
+                for (j, (sum, &factor)) in sums.iter_mut().zip(&factors).enumerate() {
+                    *sum = sum.multiply_add(V::load(from.add(j * V::LANES)), factor);
+                }
+            }
+            right = right.wrapping_add(right_row);
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (j, sum) in sums.into_iter().enumerate() {
+                let to = out.add(i * out_row + j * V::LANES);
+                if adds { sum.plus(V::load(to)) } else { sum }.store(to);
+            }
+        }
+    }
+}
+
 /// Multiplies and adds in registers, as often as [`multiply`] does for this many positions, and returns the number of multiplications.
 ///
 /// # Safety
@@ -278,7 +318,9 @@ macro_rules! micro_kernel {
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
             use $crate::base::product::micro::{Prefetch, MicroKernel, ColumnVector, Segments};
-            use $crate::base::product::tile::{self, Vector, multiply, multiply_indirect, multiply_segments};
+            use $crate::base::product::tile::{
+                self, Vector, multiply, multiply_elementwise, multiply_indirect, multiply_segments,
+            };
             use $crate::number::Number;
 
             const LANES: usize = <$vector as Vector>::LANES;
@@ -372,6 +414,24 @@ macro_rules! micro_kernel {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn elementwise(
+                rows: usize,
+                left: (*const $element, usize),
+                offsets: &[usize],
+                right: (*const $element, usize),
+                out: (*mut $element, usize),
+                adds: bool,
+            ) {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    match rows {
+                        $($m => multiply_elementwise::<$vector, $m, $vectors>(left, offsets, right, out, adds),)+
+                        _ => multiply_elementwise::<$vector, $rows, $vectors>(left, offsets, right, out, adds),
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn registers(steps: usize) -> usize {
                 // SAFETY: as the caller promises.
                 unsafe { tile::registers::<$vector, $rows, $vectors>(steps, &<$element as Number>::ONE) }
@@ -386,6 +446,7 @@ macro_rules! micro_kernel {
                 strided,
                 indirect,
                 segments,
+                elementwise,
                 registers,
             }
         };

@@ -3,6 +3,7 @@
 use remat_ir::{Aval, Conv, DType};
 
 use super::col2im;
+use super::depthwise::{self, Depthwise};
 use super::direct::{self, Direct};
 use super::finite::IfFinite;
 use super::long_windows::{self, LongWindows};
@@ -49,6 +50,12 @@ impl Family for Convolutions {
     const NAME: &'static str = "conv";
 
     const ALGORITHMS: &'static [Algorithm<Convolutions>] = &[
+        Algorithm {
+            name: "depthwise",
+            why: "Where each channel has weights of its own, neighbouring channels are multiplied element by element, not as matrices.",
+            applies: |x| with_float_sums!(x, A => Depthwise::<A>::applies(depthwise::SIZES, x.op, x.ins, x.out)),
+            build: |x, _| with_float_sums!(x, A => boxed(Depthwise::<A>::new(depthwise::SIZES, x.op, x.ins, x.out))),
+        },
         Algorithm {
             name: "winograd",
             why: "Minimal filtering multiplies 16 times for four results of a 3x3 window instead of 36 times.",

@@ -11,6 +11,9 @@
 //! With few output features, as in gradients of images with few channels, elements are multiplied by all weights first, and the products
 //! are added to the results that they reach ([`col2im`]).
 //!
+//! Depthwise convolutions with channels innermost, and both of their gradients, multiply neighbouring channels element by element
+//! ([`depthwise`]).
+//!
 //! Windows of 3x3 of f32, without strides, are multiplied by Winograd's minimal filtering if the features are not few, forward and for both
 //! gradients ([`winograd`]).
 //!
@@ -30,6 +33,7 @@
 
 mod algorithms;
 mod col2im;
+mod depthwise;
 mod direct;
 mod finite;
 mod im2col;

@@ -2,6 +2,7 @@
 
 use remat_ir::{Array, Aval, ConvDims, ConvertElementType, DType, Literal, Op, Operation, Prim, Shape, eval_op};
 
+use super::depthwise::{self, Depthwise};
 use super::direct::{self, Direct};
 use super::im2col::{Axis, Im2col};
 use super::long_windows::{self, LongWindows};
@@ -382,6 +383,123 @@ fn large_convolutions_in_rows_read_windows_where_they_lie() {
         assert!(Direct::<f32>::new(direct::SIZES, &op, operands, &outs[0]).is_some(), "{image:?}");
         agree(&op, &plain(DType::F32, &image, 1), &plain(DType::F32, &weights, 2));
         check_views_of(&op, ins, &mut stream);
+    }
+}
+
+/// A convolution with weights of its own for each channel, which is the last dimension of the image, or the gradient of such weights.
+fn of_channels(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let (mut op, mut image, mut weights) = random(stream, to);
+    let rank = op.strides.len();
+    let channels = 2 + stream.below(40);
+    let is_gradient = stream.below(2) == 0;
+    let last = |first: usize| {
+        let (second, spatial) = (rank + 1, (0..rank).map(|d| (first + 1 + d) % (rank + 1)).collect());
+        ConvDims { first, second, spatial }
+    };
+    let sizes = |dims: &ConvDims, shape: &[usize]| -> Vec<usize> { dims.spatial.iter().map(|&d| shape[d]).collect() };
+    let spatial = sizes(&op.lhs_dims, &image);
+    op.lhs_dims = last(stream.below(rank + 1));
+    let place = |dims: &ConvDims, first: usize, second: usize, spatial: &[usize]| {
+        let mut shape = vec![0; rank + 2];
+        (shape[dims.first], shape[dims.second]) = (first, second);
+        dims.spatial.iter().zip(spatial).for_each(|(&d, &size)| shape[d] = size);
+        shape
+    };
+    let images = 1 + stream.below(3);
+    image = place(&op.lhs_dims, images, channels, &spatial);
+    let summed = if is_gradient { images } else { 1 };
+    weights = place(&op.rhs_dims, channels, summed, &sizes(&op.rhs_dims, &weights));
+    if is_gradient {
+        std::mem::swap(&mut op.lhs_dims.first, &mut op.lhs_dims.second);
+        (op.feature_group_count, op.batch_group_count) = (1, channels);
+    } else {
+        op.out_dims = last(stream.below(rank + 1));
+        (op.feature_group_count, op.batch_group_count) = (channels, 1);
+    }
+    (op, image, weights)
+}
+
+#[test]
+fn depthwise_convolutions_agree_with_the_evaluator() {
+    let depthwise = agree_where_taken(900, &mut Stream::new(17), of_channels, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(Depthwise::<f32>::new(depthwise::SMALL, op, ins, out)?)),
+        _ => |op, ins, out| Some(Box::new(Depthwise::<f64>::new(depthwise::SMALL, op, ins, out)?)),
+    });
+    assert!(depthwise > 250, "{depthwise}");
+}
+
+/// Forward, the gradient of the image and that of the weights, of the sizes of networks, in every layout and dtype.
+#[test]
+fn depthwise_convolutions_of_networks_agree_with_the_evaluator() {
+    let mut stream = Stream::new(19);
+    for (dtype, out) in [
+        (DType::F32, DType::F32),
+        (DType::Bf16, DType::Bf16),
+        (DType::F16, DType::F16),
+        (DType::Bf16, DType::F32),
+        (DType::F64, DType::F64),
+    ] {
+        for ([images, size, channels], window, stride) in
+            [([2, 23, 33], 3, 1), ([1, 24, 96], 3, 2), ([3, 7, 130], 7, 1), ([2, 14, 24], 5, 2)]
+        {
+            let dims = ConvDims { first: 0, second: 3, spatial: Shape::from_slice(&[1, 2]) };
+            let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
+            for rhs_dims in [
+                ConvDims { first: 3, second: 2, spatial: Shape::from_slice(&[0, 1]) },
+                ConvDims { first: 0, second: 1, spatial: Shape::from_slice(&[2, 3]) },
+            ] {
+                let pad = (window / 2) as i64;
+                let forward = Conv {
+                    strides: Shape::from_elem(stride, 2),
+                    padding: vec![(pad, pad); 2],
+                    lhs_dims: dims.clone(),
+                    rhs_dims: rhs_dims.clone(),
+                    out_dims: dims.clone(),
+                    feature_group_count: channels,
+                    ..of_rank(2, out)
+                };
+                let mut of_weights = [0; 4];
+                (of_weights[rhs_dims.first], of_weights[rhs_dims.second]) = (channels, 1);
+                rhs_dims.spatial.iter().for_each(|&d| of_weights[d] = window);
+                let down = (size - 1) / stride + 1;
+                // What the stride leaves over at the end.
+                let over = (size - 1) as i64 - ((down - 1) * stride) as i64;
+                let low = window as i64 - 1 - pad;
+                let gradient = Conv {
+                    strides: Shape::from_elem(1, 2),
+                    padding: vec![(low, low + over); 2],
+                    lhs_dilation: Shape::from_elem(stride, 2),
+                    ..forward.clone()
+                };
+                let of_kernel = Conv {
+                    strides: Shape::from_elem(1, 2),
+                    padding: vec![(pad, pad - over); 2],
+                    rhs_dilation: Shape::from_elem(stride, 2),
+                    lhs_dims: swapped(&dims),
+                    rhs_dims: swapped(&dims),
+                    out_dims: swapped(&rhs_dims),
+                    feature_group_count: 1,
+                    batch_group_count: channels,
+                    ..forward.clone()
+                };
+                let (image, small) = ([images, size, size, channels], [images, down, down, channels]);
+                for (op, ins) in
+                    [(forward, [image, of_weights]), (gradient, [small, of_weights]), (of_kernel, [image, small])]
+                {
+                    let ins = ins.map(|shape| Aval::new(dtype, shape));
+                    let outs = op.infer(&ins).expect("they fit");
+                    let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+                    let operands = [(dtype, &layouts[0]), (dtype, &layouts[1])];
+                    let is_taken = match dtype {
+                        DType::F64 => Depthwise::<f64>::applies(depthwise::SIZES, &op, operands, &outs[0]),
+                        _ => Depthwise::<f32>::applies(depthwise::SIZES, &op, operands, &outs[0]),
+                    };
+                    assert!(is_taken, "{op:?} of {ins:?}");
+                    agree_within(100.0, &op, &plain(dtype, &ins[0].shape, 1), &plain(dtype, &ins[1].shape, 2));
+                    check_views_of(&op, ins, &mut stream);
+                }
+            }
+        }
     }
 }
 

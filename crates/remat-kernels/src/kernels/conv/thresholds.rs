@@ -4,6 +4,10 @@
 //! sizes around it when the algorithm was written, and no figures were kept. Sizes of steps, bands and parts, which decide how an algorithm
 //! computes and not whether, are beside their algorithms.
 
+/// Fewest channels of depthwise convolutions, which fill a part of a panel, and fewest multiplications. Tried.
+pub(super) const DEPTHWISE_CHANNELS: usize = 8;
+pub(super) const DEPTHWISE_WORK: usize = 1 << 14;
+
 /// Fewest input and output features of minimal filtering: with fewer, the transformations take longer than the multiplications that they
 /// save. Row "Minimal filtering": 16 to 16 features 207 → 160 GFLOP/s, 32 to 32 231 → 268, 64 to 64 239 → 334.
 pub(super) const WINOGRAD_FEATURES: usize = 32;

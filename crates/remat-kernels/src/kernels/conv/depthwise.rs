@@ -1,0 +1,549 @@
+//! Depthwise convolutions of images with channels innermost (NHWC), and their gradients: each channel is convolved with weights of its own.
+//!
+//! As products of matrices these have a single row or column for each group, so that gathering windows takes many times as long as
+//! multiplying. Here neighbouring channels are the lanes of vectors. A task copies a *band* of the image for some channels: the rows that
+//! its positions need, with the zeros around them, and the weights of the same channels. The micro-kernel then multiplies, element by
+//! element, the vectors at some neighbouring positions by those of the weights
+//! ([`ElementwiseFn`](crate::base::product::micro::ElementwiseFn)), for all elements of the window.
+//!
+//! The gradient of the weights is the same with many elements and few positions. The elements are cut into segments then, whose sums are
+//! kept apart and added at the end, so that there are tasks enough. The gradient of a strided convolution's image is one convolution for
+//! each phase ([`polyphase`]).
+//!
+//! The operation and the shapes alone decide whether a convolution is computed this way, and the order of its sums: summed images, then
+//! rows, then columns of the window, in parts.
+
+// Results are written through pointers, since those of several tasks interleave.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use remat_ir::{Aval, Conv, DType};
+
+use super::polyphase::{Along, phases};
+use super::row_segments::{RowSegments, copy_segments, part_inside};
+use super::thresholds::{DEPTHWISE_CHANNELS, DEPTHWISE_WORK};
+use crate::base::disjoint::DisjointMut;
+use crate::base::pieces::{piece, pieces};
+use crate::base::product::{Accumulator, MicroKernel};
+use crate::base::scratch;
+use crate::base::strided::TASK_BYTES;
+use crate::interface::layout::{Layout, row_major};
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
+use crate::kernels::matmul::{MANY, Reader, Writer, even};
+use crate::simd::Level;
+use crate::threads::Threads;
+
+/// Sizes of bands, segments and parts, and bounds from which on this method pays.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Most elements of the band, the weights and the sums of a task, so that they stay in the second-level cache.
+    task: usize,
+    /// Most elements of the smallest possible task.
+    most_task: usize,
+    /// Most panels of channels of a task.
+    panels: usize,
+    /// Most elements of the window that are summed before the next part.
+    part: usize,
+    /// Fewest elements of a window that is cut into segments.
+    long: usize,
+    /// Fewest channels.
+    channels: usize,
+    /// Fewest multiplications.
+    work: usize,
+}
+
+/// The sizes of tasks and parts were measured.
+pub(super) const SIZES: Sizes = Sizes {
+    task: 64 << 10,
+    most_task: 256 << 10,
+    panels: 2,
+    part: 128,
+    long: 1024,
+    channels: DEPTHWISE_CHANNELS,
+    work: DEPTHWISE_WORK,
+};
+
+/// Sizes with which small convolutions have several bands, segments and parts.
+#[cfg(test)]
+pub(super) const SMALL: Sizes =
+    Sizes { task: 2000, most_task: 1 << 14, panels: 1, part: 8, long: 20, channels: 1, work: 0 };
+
+/// The first element of an operand or the result, and its strides.
+#[derive(Clone, Copy)]
+struct Strides {
+    start: isize,
+    /// Between images, whether they are summed or have results of their own.
+    image: isize,
+    channel: isize,
+    /// Between rows, and between columns.
+    spatial: [isize; 2],
+}
+
+impl Strides {
+    /// The offset of a channel in an image.
+    fn at(&self, image: isize, channel: usize) -> isize {
+        self.start + image * self.image + channel as isize * self.channel
+    }
+}
+
+/// A depthwise convolution of images with channels innermost.
+pub(super) struct Depthwise<A: Accumulator> {
+    kernel: &'static MicroKernel<A>,
+    readers: [Reader<A>; 2],
+    writer: Writer<A>,
+    lhs: Strides,
+    rhs: Strides,
+    out: Strides,
+    images: usize,
+    summed: usize,
+    channels: usize,
+    /// Rows and columns of the image.
+    image: [usize; 2],
+    phases: Vec<Phase>,
+    /// Whether some results meet no element of the image, and are zero.
+    has_zeros: bool,
+    part: usize,
+}
+
+/// How the results of one phase are cut into tasks.
+struct Phase {
+    rows: Along,
+    columns: Along,
+    /// Rows of positions of a task.
+    tile: usize,
+    /// Rows of the window of a step.
+    step: usize,
+    /// Channels of a task, and their number in a row of its memory.
+    block: usize,
+    /// Segments of the steps of all summed images.
+    segments: usize,
+    /// The offset in a band of each element of a window's step.
+    offsets: Vec<usize>,
+}
+
+/// What a task sums: some channels of an image at some rows of positions, in some steps.
+struct Task<'a> {
+    phase: &'a Phase,
+    image: usize,
+    channels: Range<usize>,
+    positions: Range<usize>,
+    steps: Range<usize>,
+}
+
+/// Rows of some channels of an operand, which are copied.
+#[derive(Clone, Copy)]
+struct Part {
+    /// The offset of the first of these channels at the first row and column of the operand.
+    start: isize,
+    /// The strides of rows, columns and channels.
+    strides: [isize; 3],
+    /// The first row and column that are copied, which may be outside.
+    first: [i64; 2],
+    /// The number of columns that are copied.
+    width: usize,
+    /// Rows and columns of the operand.
+    inside: [usize; 2],
+    channels: usize,
+    /// Distance between columns in the copy.
+    block: usize,
+}
+
+/// The first element of an image's row or column that some positions and elements need, and how many there are up to the last.
+fn extent(along: &Along, positions: &Range<usize>, elements: &Range<usize>) -> (i64, usize) {
+    let [every, each] = along.skips;
+    let first = along.origin as i64 + (positions.start * every + elements.start * each) as i64;
+    (first, (positions.len().max(1) - 1) * every + (elements.len().max(1) - 1) * each + 1)
+}
+
+impl Phase {
+    /// Columns of a band.
+    fn width(&self) -> usize {
+        extent(&self.columns, &(0..self.columns.positions), &(0..self.columns.elements)).1
+    }
+
+    /// Rows of a band.
+    fn height(&self) -> usize {
+        extent(&self.rows, &(0..self.tile), &(0..self.step)).1
+    }
+
+    /// Elements of a band, of the weights and of the sums of a task; `None` if a number overflows.
+    fn sizes(&self) -> Option<[usize; 3]> {
+        let pixels = [
+            self.height().checked_mul(self.width())?,
+            self.step.checked_mul(self.columns.elements)?,
+            self.tile.checked_mul(self.columns.positions)?,
+        ];
+        let [band, weights, sums] = pixels.map(|count| count.checked_mul(self.block));
+        Some([band?, weights?, sums?])
+    }
+
+    /// Elements of the memory of a task.
+    fn task(&self) -> Option<usize> {
+        self.sizes()?.iter().try_fold(0, |sum: usize, &size| sum.checked_add(size))
+    }
+
+    fn tiles(&self) -> usize {
+        self.rows.positions.div_ceil(self.tile)
+    }
+
+    /// Steps of all summed images.
+    fn steps(&self, summed: usize) -> usize {
+        summed * self.rows.elements.div_ceil(self.step)
+    }
+
+    /// Chooses how to cut; `None` if the smallest task is too large.
+    fn cut(mut self, sizes: Sizes, columns: usize, [images, summed, channels]: [usize; 3]) -> Option<Phase> {
+        let panels = channels.div_ceil(columns);
+        let (positions, elements) = (self.rows.positions, self.rows.elements);
+        self.block = even(panels, sizes.panels, 1) * columns;
+        (self.tile, self.step) = (1, 1);
+        if self.task()? > sizes.most_task {
+            self.block = columns;
+        }
+        if self.task()? > sizes.most_task {
+            return None;
+        }
+        // The smaller of both is kept whole if possible: a row of the image is copied once for all of its rows.
+        let fits = |phase: &Phase| phase.task().is_some_and(|task| task <= sizes.task);
+        for of_positions in if positions < elements { [true, false] } else { [false, true] } {
+            let (all, size): (usize, fn(&mut Phase) -> &mut usize) =
+                if of_positions { (positions, |phase| &mut phase.tile) } else { (elements, |phase| &mut phase.step) };
+            while *size(&mut self) < all {
+                *size(&mut self) += 1;
+                if !fits(&self) {
+                    *size(&mut self) -= 1;
+                    break;
+                }
+            }
+            let most = *size(&mut self);
+            *size(&mut self) = even(all, most, 1);
+        }
+        let blocks = images * channels.div_ceil(self.block);
+        let length = summed.saturating_mul(elements).saturating_mul(self.columns.elements);
+        self.segments = match self.tile == positions && length >= sizes.long {
+            true => MANY.div_ceil(blocks).min(self.steps(summed)),
+            false => 1,
+        };
+        while blocks * self.tiles() * self.segments < MANY && self.tile > 1 && self.segments == 1 {
+            self.tile = even(positions, self.tile.div_ceil(2), 1);
+        }
+        let row = self.width() * self.block;
+        let offset = |y: usize, x: usize| y * self.rows.skips[1] * row + x * self.columns.skips[1] * self.block;
+        self.offsets = (0..self.step)
+            .flat_map(|y| (0..self.columns.elements).map(move |x| (y, x)))
+            .map(|(y, x)| offset(y, x))
+            .collect();
+        Some(self)
+    }
+}
+
+impl<A: Accumulator> Depthwise<A> {
+    /// Whether this method computes a convolution and pays for it.
+    pub(super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
+        Depthwise::<A>::new(sizes, op, ins, out).is_some()
+    }
+
+    /// The kernel, if this method applies.
+    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Depthwise<A>> {
+        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+        let rank = op.strides.len();
+        let channels = rhs.shape[op.rhs_dims.first];
+        let summed = rhs.shape[op.rhs_dims.second];
+        // The channels of images, and the images that are summed, as in gradients of weights, or that have results of their own.
+        let is_gradient = op.batch_group_count > 1;
+        let (of_channels, of_images) = match is_gradient {
+            true => (op.lhs_dims.first, op.lhs_dims.second),
+            false => (op.lhs_dims.second, op.lhs_dims.first),
+        };
+        let is_depthwise = op.feature_group_count.max(op.batch_group_count) == channels
+            && lhs.shape[of_channels] == channels
+            && (is_gradient || summed == 1);
+        let are_last = of_channels == rank + 1 && (is_gradient || op.out_dims.second == rank + 1);
+        let work = rhs.size().saturating_mul(out.size() / channels.max(1));
+        if !matches!(rank, 1 | 2)
+            || !out.dtype.is_float()
+            || !is_depthwise
+            || !are_last
+            || channels < sizes.channels.max(2)
+            || work == 0
+            || work < sizes.work
+        {
+            return None;
+        }
+        let both = |of: &dyn Fn(usize) -> isize| if rank == 2 { [of(0), of(1)] } else { [0, of(0)] };
+        let of_image = |d: usize| lhs.shape[op.lhs_dims.spatial[d]];
+        let (image_stride, out_strides) = (lhs.strides[of_images], row_major(&out.shape));
+        let images = if is_gradient { 1 } else { lhs.shape[of_images] };
+        let (count, found) = phases(op, out, rhs);
+        let kernel = A::micro_kernel(Level::best());
+        let cut = |along: &[Along]| {
+            const FAR: usize = 1 << 40;
+            let is_far = |along: &Along| {
+                let [every, each] = along.skips;
+                let reach = along.positions.saturating_mul(every).saturating_add(along.elements.saturating_mul(each));
+                reach > FAR || along.origin.unsigned_abs() > FAR as u128
+            };
+            let one = Along { position: (0, 1), positions: 1, element: (0, 1), elements: 1, origin: 0, skips: [1, 1] };
+            let [rows, columns] = if rank == 2 { [along[0], along[1]] } else { [one, along[0]] };
+            if is_far(&rows) || is_far(&columns) {
+                return None;
+            }
+            let phase = Phase { rows, columns, tile: 1, step: 1, block: 0, segments: 1, offsets: Vec::new() };
+            phase.cut(sizes, kernel.columns, [images, summed, channels])
+        };
+        let phases: Vec<Phase> = found.iter().map(|along| cut(along)).collect::<Option<_>>()?;
+        Some(Depthwise {
+            kernel,
+            readers: [dtype, weights_dtype].map(Reader::new),
+            writer: Writer::new(out.dtype),
+            lhs: Strides {
+                start: lhs.offset as isize,
+                image: image_stride,
+                channel: lhs.strides[of_channels],
+                spatial: both(&|d| lhs.strides[op.lhs_dims.spatial[d]]),
+            },
+            rhs: Strides {
+                start: rhs.offset as isize,
+                image: rhs.strides[op.rhs_dims.second],
+                channel: rhs.strides[op.rhs_dims.first],
+                spatial: both(&|d| rhs.strides[op.rhs_dims.spatial[d]]),
+            },
+            out: Strides {
+                start: 0,
+                image: out_strides[op.out_dims.first],
+                channel: out_strides[op.out_dims.second],
+                spatial: both(&|d| out_strides[op.out_dims.spatial[d]]),
+            },
+            images,
+            summed,
+            channels,
+            image: if rank == 2 { [of_image(0), of_image(1)] } else { [1, of_image(0)] },
+            has_zeros: phases.len() < count,
+            phases,
+            part: sizes.part,
+        })
+    }
+
+    /// The results that each task computes: of an image, and of some channels.
+    fn blocks(&self, phase: &Phase) -> usize {
+        self.images * self.channels.div_ceil(phase.block)
+    }
+
+    /// Elements of the sums that are kept for each segment.
+    fn kept(&self, phase: &Phase) -> usize {
+        let sums = phase.sizes().map_or(0, |[.., sums]| sums);
+        if phase.segments > 1 { self.blocks(phase) * phase.segments * sums } else { 0 }
+    }
+
+    /// Bytes of the scratch memory of a thread.
+    fn task_scratch(&self, phase: &Phase) -> usize {
+        let [band, weights, sums] = phase.sizes().unwrap_or_default();
+        let sums = if phase.segments > 1 { 0 } else { sums };
+        [band, weights, sums].map(scratch::bytes::<A>).iter().sum()
+    }
+
+    /// Copies some channels of some rows of an operand. Elements outside are zeros.
+    fn copy_rows(
+        &self,
+        operand: usize,
+        source: Source<'_>,
+        part: &Part,
+        rows: impl Iterator<Item = usize>,
+        to: &mut [A],
+    ) {
+        let elements = self.readers[operand].of(source);
+        let Part { start, strides, first: [y, x], width, inside: [height, columns], channels, block } = *part;
+        for i in rows {
+            let y = y + i as i64;
+            let at = start.wrapping_add((y as isize).wrapping_mul(strides[0]));
+            let segments = RowSegments {
+                at: at.wrapping_add((x as isize).wrapping_mul(strides[1])),
+                strides: [strides[1], strides[2]],
+                count: width,
+                len: channels,
+                to: i * width * block,
+                to_strides: [block, 1],
+                segments: if (0..height as i64).contains(&y) { part_inside(x, 1, columns, width) } else { 0..0 },
+                inside: 0..channels,
+                shared: None,
+            };
+            copy_segments(&elements, &segments, to);
+        }
+    }
+
+    /// Sums the products of a task.
+    fn sum(&self, task: &Task<'_>, ins: &[Source<'_>], (band, weights, sums): (&mut [A], &mut [A], &mut [A])) {
+        let Task { phase, image, channels, positions, steps } = task;
+        let (lhs, rhs) = (&self.lhs, &self.rhs);
+        let each_image = phase.rows.elements.div_ceil(phase.step);
+        for step in steps.clone() {
+            let (summed, elements) = (step / each_image, piece(0..phase.rows.elements, phase.step, step % each_image));
+            let (y, height) = extent(&phase.rows, positions, &elements);
+            let (x, width) = extent(&phase.columns, &(0..phase.columns.positions), &(0..phase.columns.elements));
+            let part = Part {
+                start: lhs.at((image + summed) as isize, channels.start),
+                strides: [lhs.spatial[0], lhs.spatial[1], lhs.channel],
+                first: [y, x],
+                width,
+                inside: self.image,
+                channels: channels.len(),
+                block: phase.block,
+            };
+            let [every, each] = phase.rows.skips;
+            let is_read = |&i: &usize| {
+                let position = |k: usize| i.checked_sub(k * each).filter(|i| i.is_multiple_of(every));
+                (0..elements.len()).any(|k| position(k).is_some_and(|i| i / every < positions.len()))
+            };
+            self.copy_rows(0, ins[0], &part, (0..height).filter(is_read), band);
+            let along = [&phase.rows, &phase.columns].map(|along| (along.element.0 as isize, along.element.1 as isize));
+            let [first_row, first_column] = [0, 1].map(|d| along[d].0 * rhs.spatial[d]);
+            let part = Part {
+                start: rhs.at(summed as isize, channels.start) + first_row + first_column,
+                strides: [along[0].1 * rhs.spatial[0], along[1].1 * rhs.spatial[1], rhs.channel],
+                first: [elements.start as i64, 0],
+                width: phase.columns.elements,
+                inside: [phase.rows.elements, phase.columns.elements],
+                ..part
+            };
+            self.copy_rows(1, ins[1], &part, 0..elements.len(), weights);
+            let count = elements.len() * phase.columns.elements;
+            self.multiply(phase, positions.len(), count, (band, weights, sums), step > steps.start);
+        }
+        if steps.is_empty() {
+            sums.fill(A::ZERO);
+        }
+    }
+
+    /// Multiplies the windows of a band at some rows of positions by the weights of a step, and writes the sums or adds them.
+    fn multiply(
+        &self,
+        phase: &Phase,
+        rows: usize,
+        elements: usize,
+        (band, weights, sums): (&[A], &[A], &mut [A]),
+        adds: bool,
+    ) {
+        let (block, width, columns) = (phase.block, phase.width(), phase.columns.positions);
+        let across = phase.columns.skips[0] * block;
+        let tile = even(columns, self.kernel.rows, 1);
+        let [of_band, of_weights, of_sums] = phase.sizes().unwrap_or_default();
+        assert!(band.len() >= of_band && weights.len() >= of_weights && sums.len() >= of_sums && rows <= phase.tile);
+        for (y, panel) in (0..rows).flat_map(|y| (0..block).step_by(self.kernel.columns).map(move |panel| (y, panel))) {
+            let from = y * phase.rows.skips[0] * width * block + panel;
+            for x in pieces(0..columns, tile) {
+                for part in pieces(0..elements, self.part) {
+                    let left = band[from + x.start * across..].as_ptr();
+                    let right = weights[part.start * block + panel..].as_ptr();
+                    let to = sums[(y * columns + x.start) * block + panel..].as_mut_ptr();
+                    let (offsets, adds) = (&phase.offsets[part.clone()], adds || part.start > 0);
+                    // SAFETY: the band has a panel of channels at each offset from these positions on, the weights have one for each
+                    // offset, and the sums one for each position (the lengths of all three are checked above).
+                    unsafe {
+                        (self.kernel.elementwise)(x.len(), (left, across), offsets, (right, block), (to, block), adds)
+                    };
+                }
+            }
+        }
+    }
+
+    /// Writes the sums of a task.
+    ///
+    /// # Safety
+    /// No other task writes these results.
+    unsafe fn write(&self, task: &Task<'_>, sums: &[A], out: DisjointMut<'_, u8>) {
+        let Task { phase, image, channels, positions, .. } = task;
+        let (size, columns) = (self.writer.dtype.size(), phase.columns.positions);
+        let at = |along: &Along, i: usize| (along.position.0 + i * along.position.1) as isize;
+        for (y, x) in (0..positions.len()).flat_map(|y| (0..columns).map(move |x| (y, x))) {
+            let sums = &sums[(y * columns + x) * phase.block..][..channels.len()];
+            let first = self.out.at(*image as isize, channels.start)
+                + at(&phase.rows, positions.start + y) * self.out.spatial[0]
+                + at(&phase.columns, x) * self.out.spatial[1];
+            let to = |i: usize| out.at((first + i as isize * self.out.channel) as usize * size);
+            // SAFETY: the results are of this task, as the caller promises.
+            unsafe {
+                match self.out.channel {
+                    1 => self.writer.write(sums, to(0)),
+                    _ => {
+                        sums.iter().enumerate().for_each(|(i, sum)| self.writer.write(std::slice::from_ref(sum), to(i)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs the tasks of a phase.
+    fn phase(
+        &self,
+        phase: &Phase,
+        ins: &[Source<'_>],
+        out: DisjointMut<'_, u8>,
+        scratch: &mut [u8],
+        threads: &Threads,
+    ) {
+        let (kept, scratch) = scratch::take::<A>(scratch, self.kept(phase));
+        let scratch = &mut scratch[..threads.count() * self.task_scratch(phase)];
+        let [of_band, of_weights, of_sums] = phase.sizes().unwrap_or_default();
+        let (tiles, steps, segments) = (phase.tiles(), phase.steps(self.summed), phase.segments);
+        let (across, length) = (self.channels.div_ceil(phase.block), steps.div_ceil(segments));
+        let all = DisjointMut::new(kept);
+        let task = |image: usize, block: usize, tile: usize, segment: usize| Task {
+            phase,
+            image,
+            channels: piece(0..self.channels, phase.block, block),
+            positions: piece(0..phase.rows.positions, phase.tile, tile),
+            steps: (segment * length).min(steps)..((segment + 1) * length).min(steps),
+        };
+        // Neighbouring tasks are of the same rows, whose cache lines they share.
+        threads.for_each_with_scratch(self.images * segments * tiles * across, scratch, |i, scratch| {
+            let (rest, block) = (i / across, i % across);
+            let (rest, tile) = (rest / tiles, rest % tiles);
+            let (image, segment) = (rest / segments, rest % segments);
+            let task = task(image, block, tile, segment);
+            let (band, scratch) = scratch::take::<A>(scratch, of_band);
+            let (weights, scratch) = scratch::take::<A>(scratch, of_weights);
+            if segments > 1 {
+                // SAFETY: each segment of a block has its own sums, and is one task.
+                let sums = unsafe { all.slice(((image * across + block) * segments + segment) * of_sums, of_sums) };
+                return self.sum(&task, ins, (band, weights, sums));
+            }
+            let sums = scratch::take::<A>(scratch, of_sums).0;
+            self.sum(&task, ins, (band, weights, sums));
+            // SAFETY: each position of each image and block of channels is in one task.
+            unsafe { self.write(&task, sums, out) };
+        });
+        if segments == 1 {
+            return;
+        }
+        threads.for_each(self.images * across, |i| {
+            // SAFETY: the segments of a block are in one task.
+            let sums = unsafe { all.slice(i * segments * of_sums, segments * of_sums) };
+            let (first, rest) = sums.split_at_mut(of_sums);
+            for segment in rest.chunks_exact(of_sums) {
+                first.iter_mut().zip(segment).for_each(|(sum, &x)| *sum = sum.plus(x));
+            }
+            // SAFETY: each block has results of its own.
+            unsafe { self.write(&task(i / across, i % across, 0, 0), first, out) };
+        });
+    }
+}
+
+impl<A: Accumulator> Kernel for Depthwise<A> {
+    fn scratch(&self, threads: usize) -> usize {
+        let of = |phase: &Phase| scratch::bytes::<A>(self.kept(phase)) + threads * self.task_scratch(phase);
+        self.phases.iter().map(of).max().unwrap_or(0)
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        if self.has_zeros {
+            with_word!(self.writer.dtype, W => {
+                let out = outs[0].words_mut::<W>();
+                threads.for_each_chunk(out, TASK_BYTES, |_, part| part.fill(W::default()));
+            });
+        }
+        let out = DisjointMut::bytes(&mut outs[0]);
+        self.phases.iter().for_each(|phase| self.phase(phase, ins, out, scratch, threads));
+    }
+}
