@@ -162,7 +162,6 @@ impl Attention {
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Attention {
         pinned(|| {
             let [qkv, out] = key.split();
-            // Saturating, so that sizes beyond all memory are refused as such.
             let qkv = Linear::init(qkv, features, features.saturating_mul(3), dtype);
             let weight = deferred(|| head_size("nn::Attention::init", features, heads).map(|_| qkv.weight));
             let qkv = Linear { weight, ..qkv };

@@ -76,7 +76,6 @@ impl Block {
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Block {
         pinned(|| {
             let [attn, mlp] = key.split();
-            // Saturating, so that sizes beyond all memory are refused as such.
             let hidden = features.saturating_mul(4);
             Block {
                 norm1: LayerNorm::init(features, dtype),

@@ -165,7 +165,6 @@ pub(super) fn init_maps(
     dtype: DType,
 ) -> [Linear; 4] {
     let [q, k, v, out] = key.split();
-    // Saturating, so that sizes beyond all memory are refused as such.
     let [of_heads, of_key_heads] = [heads, key_heads].map(|count| count.saturating_mul(size));
     let q = Linear::init(q, features, of_heads, dtype);
     let weight = deferred(|| expect_groups(operation, heads, key_heads).map(|()| q.weight.clone()));

@@ -28,6 +28,8 @@
 //!
 //! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`], [`GroupedAttention`] and
 //! [`CrossAttention`], `up` and `mlp` in [`Mlp`], these and `gate` in [`GatedMlp`], and `conv` in the models with convolutions.
+//!
+//! Where layers multiply sizes, the products saturate, so that weights beyond all memory are refused as such.
 
 mod attention;
 mod block;

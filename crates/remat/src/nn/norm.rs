@@ -6,6 +6,7 @@ use super::channels::Channels;
 use super::linear::expect_features;
 use crate::argument::keep;
 use crate::layer::{deferred, pinned};
+use crate::tensor::reduced_size;
 use crate::trace::setters;
 use crate::{DType, Tensor, Tree};
 
@@ -163,8 +164,8 @@ impl BatchNorm {
             self.normalised("nn::BatchNorm::apply", x, |x| {
                 let centered = x - x.mean(keep(&axes[..]));
                 // Of an empty batch zero and not NaN, which would be the gradient of the scale.
-                let count = axes.iter().map(|&axis| x.dim(axis)).product::<Result<usize>>()?;
-                let variance = centered.square().sum(&axes[..]) / count.max(1) as f64;
+                let count = reduced_size(x.aval()?, &axes).max(1);
+                let variance = centered.square().sum(&axes[..]) / count as f64;
                 Ok((centered, variance))
             })
         })
@@ -179,21 +180,27 @@ impl BatchNorm {
         deferred(|| {
             const NAME: &str = "nn::BatchNorm::apply_given";
             let rank = self.channels.of_weights(NAME, x, &self.scale)?.rank();
-            let weights = self.scale.aval()?;
-            for (what, given) in [("mean", mean), ("variance", variance)] {
-                let given = given.aval()?;
-                if given.shape != weights.shape || !given.dtype.is_float() {
-                    let message =
-                        format!("takes a {what} of floats for each channel of the weights {weights}, not {given}");
-                    return Err(Error::new(ErrorKind::Shape, NAME, message));
-                }
-            }
+            self.check_statistics(NAME, mean, variance)?;
             self.normalised(NAME, x, |x| {
                 let wide = x.dtype()?;
                 let [mean, variance] = [mean, variance].map(|statistics| statistics.to_dtype(wide));
                 Ok((x - self.channels.broadcast(&mean, rank), variance))
             })
         })
+    }
+
+    /// Fails unless a mean and a variance are floats, one for each channel.
+    pub(super) fn check_statistics(&self, operation: &str, mean: &Tensor, variance: &Tensor) -> Result<()> {
+        let weights = self.scale.aval()?;
+        for (what, given) in [("mean", mean), ("variance", variance)] {
+            let given = given.aval()?;
+            if given.shape != weights.shape || !given.dtype.is_float() {
+                let message =
+                    format!("takes a {what} of floats for each channel of the weights {weights}, not {given}");
+                return Err(Error::new(ErrorKind::Shape, operation, message));
+            }
+        }
+        Ok(())
     }
 
     /// The mean and the variance of each channel of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[channels]` each.

@@ -203,7 +203,6 @@ impl Gru {
 /// A map to several gates.
 fn uniform(key: Key, inputs: usize, gates: usize, features: usize, dtype: DType) -> Linear {
     let bound = 1.0 / (features.max(1) as f64).sqrt();
-    // Saturating, so that sizes beyond all memory are refused as such.
     let outputs = features.saturating_mul(gates);
     let weight = deferred(|| {
         expect_float_weights(dtype)?;

@@ -1,9 +1,10 @@
 //! Batch norm with running statistics.
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, Result};
 
 use super::BatchNorm;
 use crate::layer::pinned;
+use crate::tensor::reduced_size;
 use crate::trace::{current_loc, setters};
 use crate::{DType, Tensor, Tree};
 
@@ -57,26 +58,18 @@ impl BatchNorm {
     /// As [`BatchNorm::apply`], and the running statistics updated with those of this batch.
     ///
     /// # Errors
-    /// As [`BatchNorm::apply`]; if the statistics have another number of channels.
+    /// As [`BatchNorm::apply`]; if the statistics have another shape or are not floats.
     #[track_caller]
     pub fn train(&self, x: &Tensor, statistics: &RunningStatistics) -> Result<(Tensor, RunningStatistics)> {
         let loc = current_loc();
         pinned(|| {
             let y = self.apply(x);
             let aval = y.aval()?;
-            let features = aval.shape[self.channels.axis(aval.rank())];
-            for (what, held) in [("mean", &statistics.mean), ("variance", &statistics.variance)] {
-                let held = held.aval()?;
-                if held.shape[..] != [features] {
-                    let features = remat_ir::counted(features, "feature");
-                    let message = format!("the {what} of the statistics is {held}, and not of {features}");
-                    return Err(Error::new(ErrorKind::Shape, "nn::BatchNorm::train", message));
-                }
-            }
+            self.check_statistics("nn::BatchNorm::train", &statistics.mean, &statistics.variance)?;
             let work = aval.dtype.wide();
             let x = x.to_dtype(work).stop_gradient();
             let axes = self.reduced(aval.rank());
-            let count = axes.iter().map(|&axis| aval.shape[axis]).product::<usize>();
+            let count = reduced_size(aval, &axes);
             let towards = |old: &Tensor, new: Tensor| -> Result<Tensor> {
                 Ok(old + (new.to_dtype(old.dtype()?) - old) * statistics.momentum)
             };

@@ -45,5 +45,6 @@ pub use index::{AsIndex, Ellipsis, Index, IndexRange, Indices, NewAxis, span, st
 pub use marker::{debug_print, optimization_barrier};
 pub use nested::Nested;
 pub use pool::PoolConfig;
+pub(crate) use reduce::reduced_size;
 pub use solve::TriangularConfig;
 pub use update::At;

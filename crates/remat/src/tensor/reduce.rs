@@ -450,19 +450,19 @@ impl Tensor {
     }
 
     fn plain_mean(&self, operation: &str, axes: &dyn Axes) -> Result<Tensor> {
-        let count = count(self.aval()?, &axes.resolve(operation, self.aval()?)?);
+        let count = reduced_size(self.aval()?, &axes.resolve(operation, self.aval()?)?);
         Ok(self.reduce(operation, ReduceKind::Sum, axes)? / count as f64)
     }
 
     fn plain_variance(&self, operation: &str, axes: &dyn Axes, ddof: usize) -> Result<Tensor> {
         let dims = axes.resolve(operation, self.aval()?)?;
         let centered = self - self.plain_mean(operation, &super::keep(&dims[..]))?;
-        let count = count(self.aval()?, &dims) as f64 - ddof as f64;
+        let count = reduced_size(self.aval()?, &dims) as f64 - ddof as f64;
         Ok(centered.square().reduce(operation, ReduceKind::Sum, axes)? / count.max(0.0))
     }
 }
 
 /// The number of elements that a reduction combines into one.
-fn count(aval: &Aval, dims: &[usize]) -> usize {
+pub(crate) fn reduced_size(aval: &Aval, dims: &[usize]) -> usize {
     dims.iter().map(|&d| aval.shape[d]).product()
 }

@@ -137,10 +137,13 @@ fn statistics_have_no_gradient_and_survive_small_batches() {
     assert_eq!(y.shape().unwrap(), [0, 2]);
     assert_eq!(none.mean.to_vec::<f32>().unwrap(), [0.0; 2]);
     let error = norm.train(&Tensor::ones([3, 2], DType::F32), &RunningStatistics::init(4, DType::F32)).map(drop);
-    assert_eq!(error.unwrap_err().message(), "the mean of the statistics is f32[4], and not of 2 features");
+    assert_eq!(
+        error.unwrap_err().message(),
+        "takes a mean of floats for each channel of the weights f32[2], not f32[4]"
+    );
     let mixed = RunningStatistics { variance: Tensor::ones([1], DType::F32), ..begin };
     let error = norm.train(&Tensor::ones([3, 2], DType::F32), &mixed).map(drop).unwrap_err();
-    assert_eq!(error.message(), "the variance of the statistics is f32[1], and not of 2 features");
+    assert_eq!(error.message(), "takes a variance of floats for each channel of the weights f32[2], not f32[1]");
 }
 
 #[test]

@@ -386,35 +386,31 @@ fn large_convolutions_in_rows_read_windows_where_they_lie() {
     }
 }
 
-/// A convolution with weights of its own for each channel, which is the last dimension of the image, or the gradient of such weights.
+/// A convolution with weights of its own for each channel, or the gradient of such weights. The channels are often the last dimension.
 fn of_channels(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
-    let (mut op, mut image, mut weights) = random(stream, to);
+    let (mut op, image, weights) = random(stream, to);
     let rank = op.strides.len();
-    let channels = 2 + stream.below(40);
-    let is_gradient = stream.below(2) == 0;
-    let last = |first: usize| {
-        let (second, spatial) = (rank + 1, (0..rank).map(|d| (first + 1 + d) % (rank + 1)).collect());
-        ConvDims { first, second, spatial }
-    };
-    let sizes = |dims: &ConvDims, shape: &[usize]| -> Vec<usize> { dims.spatial.iter().map(|&d| shape[d]).collect() };
-    let spatial = sizes(&op.lhs_dims, &image);
-    op.lhs_dims = last(stream.below(rank + 1));
+    let (channels, images, is_gradient) = (2 + stream.below(40), 1 + stream.below(3), stream.below(2) == 0);
+    let spatial = |dims: &ConvDims, shape: &[usize]| -> Vec<usize> { dims.spatial.iter().map(|&d| shape[d]).collect() };
+    let (of_image, of_weights) = (spatial(&op.lhs_dims, &image), spatial(&op.rhs_dims, &weights));
+    if stream.below(3) > 0 {
+        let last = |first: usize| {
+            let spatial = (0..rank).map(|d| (first + 1 + d) % (rank + 1)).collect();
+            ConvDims { first, second: rank + 1, spatial }
+        };
+        [op.lhs_dims, op.out_dims] = [stream.below(rank + 1), stream.below(rank + 1)].map(last);
+    }
     let place = |dims: &ConvDims, first: usize, second: usize, spatial: &[usize]| {
         let mut shape = vec![0; rank + 2];
-        (shape[dims.first], shape[dims.second]) = (first, second);
+        [shape[dims.first], shape[dims.second]] = [first, second];
         dims.spatial.iter().zip(spatial).for_each(|(&d, &size)| shape[d] = size);
         shape
     };
-    let images = 1 + stream.below(3);
-    image = place(&op.lhs_dims, images, channels, &spatial);
-    let summed = if is_gradient { images } else { 1 };
-    weights = place(&op.rhs_dims, channels, summed, &sizes(&op.rhs_dims, &weights));
+    let image = place(&op.lhs_dims, images, channels, &of_image);
+    let weights = place(&op.rhs_dims, channels, if is_gradient { images } else { 1 }, &of_weights);
+    (op.feature_group_count, op.batch_group_count) = if is_gradient { (1, channels) } else { (channels, 1) };
     if is_gradient {
         std::mem::swap(&mut op.lhs_dims.first, &mut op.lhs_dims.second);
-        (op.feature_group_count, op.batch_group_count) = (1, channels);
-    } else {
-        op.out_dims = last(stream.below(rank + 1));
-        (op.feature_group_count, op.batch_group_count) = (channels, 1);
     }
     (op, image, weights)
 }
@@ -442,12 +438,12 @@ fn depthwise_convolutions_of_networks_agree_with_the_evaluator() {
         for ([images, size, channels], window, stride) in
             [([2, 23, 33], 3, 1), ([1, 24, 96], 3, 2), ([3, 7, 130], 7, 1), ([2, 14, 24], 5, 2)]
         {
-            let dims = ConvDims { first: 0, second: 3, spatial: Shape::from_slice(&[1, 2]) };
             let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
-            for rhs_dims in [
-                ConvDims { first: 3, second: 2, spatial: Shape::from_slice(&[0, 1]) },
-                ConvDims { first: 0, second: 1, spatial: Shape::from_slice(&[2, 3]) },
-            ] {
+            // Channels last, with the weights of frameworks, and first.
+            for [dims, rhs_dims] in
+                [[[0, 3, 1, 2], [3, 2, 0, 1]], [[0, 3, 1, 2], [0, 1, 2, 3]], [[0, 1, 2, 3], [0, 1, 2, 3]]]
+            {
+                let [dims, rhs_dims] = [order(&dims), order(&rhs_dims)];
                 let pad = (window / 2) as i64;
                 let forward = Conv {
                     strides: Shape::from_elem(stride, 2),
@@ -482,7 +478,13 @@ fn depthwise_convolutions_of_networks_agree_with_the_evaluator() {
                     batch_group_count: channels,
                     ..forward.clone()
                 };
-                let (image, small) = ([images, size, size, channels], [images, down, down, channels]);
+                let shape = |size: usize| {
+                    let mut shape = [images; 4];
+                    shape[dims.second] = channels;
+                    dims.spatial.iter().for_each(|&d| shape[d] = size);
+                    shape
+                };
+                let (image, small) = (shape(size), shape(down));
                 for (op, ins) in
                     [(forward, [image, of_weights]), (gradient, [small, of_weights]), (of_kernel, [image, small])]
                 {

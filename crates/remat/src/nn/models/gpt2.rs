@@ -105,7 +105,6 @@ impl Gpt2 {
     pub fn init(key: Key, config: &Gpt2Config, dtype: DType) -> Gpt2 {
         pinned(|| {
             let features = config.n_embd;
-            // Saturating, so that sizes beyond all memory are refused as such.
             let hidden = config.n_inner.unwrap_or(features.saturating_mul(4));
             let norm = || LayerNorm { eps: config.layer_norm_epsilon, ..LayerNorm::init(features, dtype) };
             let [embed, at, blocks, head, weights] = key.split();

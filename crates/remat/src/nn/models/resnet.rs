@@ -77,7 +77,6 @@ impl ConvNorm {
     /// Normal weights with a variance of 2 over the number of elements that each input feature reaches. Source: He et al., "Delving deep
     /// into rectifiers", 2015.
     fn init(key: Key, inputs: usize, outputs: usize, window: usize, stride: usize, dtype: DType) -> ConvNorm {
-        // Saturating, so that sizes beyond all memory are refused as such.
         let deviation = (2.0 / outputs.saturating_mul(window * window).max(1) as f64).sqrt();
         let kernel = random::normal(key.fold_in(1), [outputs, inputs, window, window], dtype) * deviation;
         let pad = (window as i64 - 1) / 2;

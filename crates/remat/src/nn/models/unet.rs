@@ -94,7 +94,7 @@ impl Parts<'_> {
         }
     }
 
-    /// The features of the embedding of a time; saturating, so that sizes beyond all memory are refused as such.
+    /// The features of the embedding of a time.
     fn time_features(&self) -> usize {
         self.config.block_out_channels.first().copied().unwrap_or(0).saturating_mul(4)
     }

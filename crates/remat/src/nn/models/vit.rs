@@ -108,7 +108,6 @@ impl Vit {
                     let message = format!("patches of {size} do not divide an image of {}", config.image_size);
                     return Err(Error::new(ErrorKind::Shape, "nn::Vit::init", message));
                 }
-                // Saturating, so that sizes beyond all memory are refused as such.
                 let count = (config.image_size / size).saturating_pow(2).saturating_add(1);
                 Ok(random::normal(at, [count, features], dtype) * 0.02)
             });

@@ -1,10 +1,13 @@
-//! Depthwise convolutions of images with channels innermost (NHWC), and their gradients: each channel is convolved with weights of its own.
+//! Depthwise convolutions and their gradients: each channel is convolved with weights of its own.
 //!
 //! As products of matrices these have a single row or column for each group, so that gathering windows takes many times as long as
-//! multiplying. Here neighbouring channels are the lanes of vectors. A task copies a *band* of the image for some channels: the rows that
-//! its positions need, with the zeros around them, and the weights of the same channels. The micro-kernel then multiplies, element by
-//! element, the vectors at some neighbouring positions by those of the weights
-//! ([`ElementwiseFn`](crate::base::product::micro::ElementwiseFn)), for all elements of the window.
+//! multiplying. Here channels are the lanes of vectors. A task copies a *band* of the image for some channels, with channels innermost as
+//! in NHWC: the rows that its positions need, with the zeros around them, and the weights of the same channels. The micro-kernel then
+//! multiplies, element by element, the vectors at some neighbouring positions by those of the weights, for all elements of the window
+//! ([`ElementwiseFn`](crate::base::product::micro::ElementwiseFn)).
+//!
+//! Where channels come first (NCHW), rows are transposed while they are copied. Only rows whose positions fill vectors are better read in
+//! place ([`direct`](super::direct)).
 //!
 //! The gradient of the weights is the same with many elements and few positions. The elements are cut into segments then, whose sums are
 //! kept apart and added at the end, so that there are tasks enough. The gradient of a strided convolution's image is one convolution for
@@ -16,13 +19,21 @@
 // Results are written through pointers, since those of several tasks interleave.
 #![allow(unsafe_code)]
 
+mod cut;
+
 use std::ops::Range;
 
 use remat_ir::{Aval, Conv, DType};
 
+#[cfg(test)]
+pub(super) use cut::SMALL;
+use cut::{Phase, extent};
+pub(super) use cut::{SIZES, Sizes};
+
+use super::direct::{self, Direct};
+use super::output::write_part;
 use super::polyphase::{Along, phases};
 use super::row_segments::{RowSegments, copy_segments, part_inside};
-use super::thresholds::{DEPTHWISE_CHANNELS, DEPTHWISE_WORK};
 use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::{piece, pieces};
 use crate::base::product::{Accumulator, MicroKernel};
@@ -31,44 +42,12 @@ use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
-use crate::kernels::matmul::{MANY, Reader, Writer, even};
+use crate::kernels::matmul::{Reader, Writer, even, pack_transposed};
 use crate::simd::Level;
 use crate::threads::Threads;
 
-/// Sizes of bands, segments and parts, and bounds from which on this method pays.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    /// Most elements of the band, the weights and the sums of a task, so that they stay in the second-level cache.
-    task: usize,
-    /// Most elements of the smallest possible task.
-    most_task: usize,
-    /// Most panels of channels of a task.
-    panels: usize,
-    /// Most elements of the window that are summed before the next part.
-    part: usize,
-    /// Fewest elements of a window that is cut into segments.
-    long: usize,
-    /// Fewest channels.
-    channels: usize,
-    /// Fewest multiplications.
-    work: usize,
-}
-
-/// The sizes of tasks and parts were measured.
-pub(super) const SIZES: Sizes = Sizes {
-    task: 64 << 10,
-    most_task: 256 << 10,
-    panels: 2,
-    part: 128,
-    long: 1024,
-    channels: DEPTHWISE_CHANNELS,
-    work: DEPTHWISE_WORK,
-};
-
-/// Sizes with which small convolutions have several bands, segments and parts.
-#[cfg(test)]
-pub(super) const SMALL: Sizes =
-    Sizes { task: 2000, most_task: 1 << 14, panels: 1, part: 8, long: 20, channels: 1, work: 0 };
+/// Most channels whose rows are transposed while they are copied, where columns are innermost.
+const TRANSPOSED: usize = 32;
 
 /// The first element of an operand or the result, and its strides.
 #[derive(Clone, Copy)]
@@ -88,7 +67,7 @@ impl Strides {
     }
 }
 
-/// A depthwise convolution of images with channels innermost.
+/// A depthwise convolution.
 pub(super) struct Depthwise<A: Accumulator> {
     kernel: &'static MicroKernel<A>,
     readers: [Reader<A>; 2],
@@ -105,22 +84,6 @@ pub(super) struct Depthwise<A: Accumulator> {
     /// Whether some results meet no element of the image, and are zero.
     has_zeros: bool,
     part: usize,
-}
-
-/// How the results of one phase are cut into tasks.
-struct Phase {
-    rows: Along,
-    columns: Along,
-    /// Rows of positions of a task.
-    tile: usize,
-    /// Rows of the window of a step.
-    step: usize,
-    /// Channels of a task, and their number in a row of its memory.
-    block: usize,
-    /// Segments of the steps of all summed images.
-    segments: usize,
-    /// The offset in a band of each element of a window's step.
-    offsets: Vec<usize>,
 }
 
 /// What a task sums: some channels of an image at some rows of positions, in some steps.
@@ -150,95 +113,6 @@ struct Part {
     block: usize,
 }
 
-/// The first element of an image's row or column that some positions and elements need, and how many there are up to the last.
-fn extent(along: &Along, positions: &Range<usize>, elements: &Range<usize>) -> (i64, usize) {
-    let [every, each] = along.skips;
-    let first = along.origin as i64 + (positions.start * every + elements.start * each) as i64;
-    (first, (positions.len().max(1) - 1) * every + (elements.len().max(1) - 1) * each + 1)
-}
-
-impl Phase {
-    /// Columns of a band.
-    fn width(&self) -> usize {
-        extent(&self.columns, &(0..self.columns.positions), &(0..self.columns.elements)).1
-    }
-
-    /// Rows of a band.
-    fn height(&self) -> usize {
-        extent(&self.rows, &(0..self.tile), &(0..self.step)).1
-    }
-
-    /// Elements of a band, of the weights and of the sums of a task; `None` if a number overflows.
-    fn sizes(&self) -> Option<[usize; 3]> {
-        let pixels = [
-            self.height().checked_mul(self.width())?,
-            self.step.checked_mul(self.columns.elements)?,
-            self.tile.checked_mul(self.columns.positions)?,
-        ];
-        let [band, weights, sums] = pixels.map(|count| count.checked_mul(self.block));
-        Some([band?, weights?, sums?])
-    }
-
-    /// Elements of the memory of a task.
-    fn task(&self) -> Option<usize> {
-        self.sizes()?.iter().try_fold(0, |sum: usize, &size| sum.checked_add(size))
-    }
-
-    fn tiles(&self) -> usize {
-        self.rows.positions.div_ceil(self.tile)
-    }
-
-    /// Steps of all summed images.
-    fn steps(&self, summed: usize) -> usize {
-        summed * self.rows.elements.div_ceil(self.step)
-    }
-
-    /// Chooses how to cut; `None` if the smallest task is too large.
-    fn cut(mut self, sizes: Sizes, columns: usize, [images, summed, channels]: [usize; 3]) -> Option<Phase> {
-        let panels = channels.div_ceil(columns);
-        let (positions, elements) = (self.rows.positions, self.rows.elements);
-        self.block = even(panels, sizes.panels, 1) * columns;
-        (self.tile, self.step) = (1, 1);
-        if self.task()? > sizes.most_task {
-            self.block = columns;
-        }
-        if self.task()? > sizes.most_task {
-            return None;
-        }
-        // The smaller of both is kept whole if possible: a row of the image is copied once for all of its rows.
-        let fits = |phase: &Phase| phase.task().is_some_and(|task| task <= sizes.task);
-        for of_positions in if positions < elements { [true, false] } else { [false, true] } {
-            let (all, size): (usize, fn(&mut Phase) -> &mut usize) =
-                if of_positions { (positions, |phase| &mut phase.tile) } else { (elements, |phase| &mut phase.step) };
-            while *size(&mut self) < all {
-                *size(&mut self) += 1;
-                if !fits(&self) {
-                    *size(&mut self) -= 1;
-                    break;
-                }
-            }
-            let most = *size(&mut self);
-            *size(&mut self) = even(all, most, 1);
-        }
-        let blocks = images * channels.div_ceil(self.block);
-        let length = summed.saturating_mul(elements).saturating_mul(self.columns.elements);
-        self.segments = match self.tile == positions && length >= sizes.long {
-            true => MANY.div_ceil(blocks).min(self.steps(summed)),
-            false => 1,
-        };
-        while blocks * self.tiles() * self.segments < MANY && self.tile > 1 && self.segments == 1 {
-            self.tile = even(positions, self.tile.div_ceil(2), 1);
-        }
-        let row = self.width() * self.block;
-        let offset = |y: usize, x: usize| y * self.rows.skips[1] * row + x * self.columns.skips[1] * self.block;
-        self.offsets = (0..self.step)
-            .flat_map(|y| (0..self.columns.elements).map(move |x| (y, x)))
-            .map(|(y, x)| offset(y, x))
-            .collect();
-        Some(self)
-    }
-}
-
 impl<A: Accumulator> Depthwise<A> {
     /// Whether this method computes a convolution and pays for it.
     pub(super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
@@ -261,14 +135,16 @@ impl<A: Accumulator> Depthwise<A> {
             && lhs.shape[of_channels] == channels
             && (is_gradient || summed == 1);
         let are_last = of_channels == rank + 1 && (is_gradient || op.out_dims.second == rank + 1);
+        // Rows that fill vectors are read in place.
+        let is_worth = || are_last || !Direct::<A>::applies(direct::SIZES, op, ins, out);
         let work = rhs.size().saturating_mul(out.size() / channels.max(1));
         if !matches!(rank, 1 | 2)
             || !out.dtype.is_float()
             || !is_depthwise
-            || !are_last
             || channels < sizes.channels.max(2)
             || work == 0
             || work < sizes.work
+            || !is_worth()
         {
             return None;
         }
@@ -278,22 +154,13 @@ impl<A: Accumulator> Depthwise<A> {
         let images = if is_gradient { 1 } else { lhs.shape[of_images] };
         let (count, found) = phases(op, out, rhs);
         let kernel = A::micro_kernel(Level::best());
-        let cut = |along: &[Along]| {
-            const FAR: usize = 1 << 40;
-            let is_far = |along: &Along| {
-                let [every, each] = along.skips;
-                let reach = along.positions.saturating_mul(every).saturating_add(along.elements.saturating_mul(each));
-                reach > FAR || along.origin.unsigned_abs() > FAR as u128
-            };
+        let sizes = if are_last { sizes } else { Sizes { panels: 1, ..sizes } };
+        let phase = |along: &[Along]| {
             let one = Along { position: (0, 1), positions: 1, element: (0, 1), elements: 1, origin: 0, skips: [1, 1] };
-            let [rows, columns] = if rank == 2 { [along[0], along[1]] } else { [one, along[0]] };
-            if is_far(&rows) || is_far(&columns) {
-                return None;
-            }
-            let phase = Phase { rows, columns, tile: 1, step: 1, block: 0, segments: 1, offsets: Vec::new() };
-            phase.cut(sizes, kernel.columns, [images, summed, channels])
+            let both = if rank == 2 { [along[0], along[1]] } else { [one, along[0]] };
+            Phase::new(sizes, both, kernel.columns, [images, summed, channels])
         };
-        let phases: Vec<Phase> = found.iter().map(|along| cut(along)).collect::<Option<_>>()?;
+        let phases: Vec<Phase> = found.iter().map(|along| phase(along)).collect::<Option<_>>()?;
         Some(Depthwise {
             kernel,
             readers: [dtype, weights_dtype].map(Reader::new),
@@ -358,14 +225,29 @@ impl<A: Accumulator> Depthwise<A> {
         for i in rows {
             let y = y + i as i64;
             let at = start.wrapping_add((y as isize).wrapping_mul(strides[0]));
+            let at = at.wrapping_add((x as isize).wrapping_mul(strides[1]));
+            let inside = if (0..height as i64).contains(&y) { part_inside(x, 1, columns, width) } else { 0..0 };
+            let to = &mut to[i * width * block..][..width * block];
+            if strides[1] == 1 && strides[2] != 1 && channels <= TRANSPOSED {
+                to[..inside.start * block].fill(A::ZERO);
+                to[inside.end * block..].fill(A::ZERO);
+                let whole = &mut to[inside.start * block..inside.end * block];
+                pack_transposed(inside, channels, block, whole, |columns, stride, chunk| {
+                    for (i, to) in chunk.chunks_mut(stride).enumerate() {
+                        let at = at + i as isize * strides[2] + columns.start as isize;
+                        elements.read(at, 1, &mut to[..columns.len()]);
+                    }
+                });
+                continue;
+            }
             let segments = RowSegments {
-                at: at.wrapping_add((x as isize).wrapping_mul(strides[1])),
+                at,
                 strides: [strides[1], strides[2]],
                 count: width,
                 len: channels,
-                to: i * width * block,
+                to: 0,
                 to_strides: [block, 1],
-                segments: if (0..height as i64).contains(&y) { part_inside(x, 1, columns, width) } else { 0..0 },
+                segments: inside,
                 inside: 0..channels,
                 shared: None,
             };
@@ -454,23 +336,15 @@ impl<A: Accumulator> Depthwise<A> {
     /// No other task writes these results.
     unsafe fn write(&self, task: &Task<'_>, sums: &[A], out: DisjointMut<'_, u8>) {
         let Task { phase, image, channels, positions, .. } = task;
-        let (size, columns) = (self.writer.dtype.size(), phase.columns.positions);
+        let (block, columns) = (phase.block, phase.columns.positions);
         let at = |along: &Along, i: usize| (along.position.0 + i * along.position.1) as isize;
-        for (y, x) in (0..positions.len()).flat_map(|y| (0..columns).map(move |x| (y, x))) {
-            let sums = &sums[(y * columns + x) * phase.block..][..channels.len()];
-            let first = self.out.at(*image as isize, channels.start)
-                + at(&phase.rows, positions.start + y) * self.out.spatial[0]
-                + at(&phase.columns, x) * self.out.spatial[1];
-            let to = |i: usize| out.at((first + i as isize * self.out.channel) as usize * size);
+        let strides = [phase.columns.position.1 as isize * self.out.spatial[1], self.out.channel];
+        for (y, sums) in sums.chunks_exact(columns * block).take(positions.len()).enumerate() {
+            let row = at(&phase.rows, positions.start + y) * self.out.spatial[0];
+            let first =
+                self.out.at(*image as isize, channels.start) + row + at(&phase.columns, 0) * self.out.spatial[1];
             // SAFETY: the results are of this task, as the caller promises.
-            unsafe {
-                match self.out.channel {
-                    1 => self.writer.write(sums, to(0)),
-                    _ => {
-                        sums.iter().enumerate().for_each(|(i, sum)| self.writer.write(std::slice::from_ref(sum), to(i)))
-                    }
-                }
-            }
+            unsafe { write_part(out, &self.writer, [columns, channels.len()], sums, block, first, strides) };
         }
     }
 
