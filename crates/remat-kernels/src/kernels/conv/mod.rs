@@ -11,8 +11,7 @@
 //! With few output features, as in gradients of images with few channels, elements are multiplied by all weights first, and the products
 //! are added to the results that they reach ([`col2im`]).
 //!
-//! Depthwise convolutions and their gradients multiply channels side by side, element by element, but for those whose rows of positions fill
-//! vectors ([`depthwise`]).
+//! Depthwise convolutions and their gradients multiply channels side by side, element by element ([`depthwise`]).
 //!
 //! Windows of 3x3 of f32, without strides, are multiplied by Winograd's minimal filtering if the features are not few, forward and for both
 //! gradients ([`winograd`]).

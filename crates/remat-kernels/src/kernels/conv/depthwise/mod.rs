@@ -6,8 +6,8 @@
 //! multiplies, element by element, the vectors at some neighbouring positions by those of the weights, for all elements of the window
 //! ([`ElementwiseFn`](crate::base::product::micro::ElementwiseFn)).
 //!
-//! Where channels come first (NCHW), rows are transposed while they are copied. Only rows whose positions fill vectors are better read in
-//! place ([`direct`](super::direct)).
+//! Where channels come first (NCHW), rows are transposed while they are copied. Even where positions would fill vectors this is faster than
+//! reading rows in place ([`direct`](super::direct)).
 //!
 //! The gradient of the weights is the same with many elements and few positions. The elements are cut into segments then, whose sums are
 //! kept apart and added at the end, so that there are tasks enough. The gradient of a strided convolution's image is one convolution for
@@ -30,7 +30,6 @@ pub(super) use cut::SMALL;
 use cut::{Phase, extent};
 pub(super) use cut::{SIZES, Sizes};
 
-use super::direct::{self, Direct};
 use super::output::write_part;
 use super::polyphase::{Along, phases};
 use super::row_segments::{RowSegments, copy_segments, part_inside};
@@ -135,8 +134,6 @@ impl<A: Accumulator> Depthwise<A> {
             && lhs.shape[of_channels] == channels
             && (is_gradient || summed == 1);
         let are_last = of_channels == rank + 1 && (is_gradient || op.out_dims.second == rank + 1);
-        // Rows that fill vectors are read in place.
-        let is_worth = || are_last || !Direct::<A>::applies(direct::SIZES, op, ins, out);
         let work = rhs.size().saturating_mul(out.size() / channels.max(1));
         if !matches!(rank, 1 | 2)
             || !out.dtype.is_float()
@@ -144,7 +141,6 @@ impl<A: Accumulator> Depthwise<A> {
             || channels < sizes.channels.max(2)
             || work == 0
             || work < sizes.work
-            || !is_worth()
         {
             return None;
         }
