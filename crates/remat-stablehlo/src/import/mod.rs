@@ -19,6 +19,7 @@ mod linalg;
 mod locations;
 mod operations;
 mod properties;
+mod random;
 mod reductions;
 mod shapes;
 mod sorting;
