@@ -13,8 +13,10 @@ impl<'a, 'm> Importer<'a, 'm> {
         let results = match (&*target, &operands[..]) {
             ("Sharding" | "SPMDFullToShardShape" | "SPMDShardToFullShape" | "LayoutConstraint", &[_])
             | ("xla.sdy.FuncResultSharding" | "annotate_device_placement", &[_]) => operands,
-            ("Qr", &[a]) => self.householder(node, a)?,
-            ("ProductOfElementaryHouseholderReflectors", &[a, taus]) => self.reflections(node, a, taus)?,
+            ("Qr", &[a]) => self.householder(node, a)?.into(),
+            ("ProductOfElementaryHouseholderReflectors", &[a, taus]) => vec![self.reflections(node, a, taus)?],
+            ("Eigh", &[a]) => self.eigh(node, a)?,
+            ("Svd", &[a]) => self.svd(node, a)?,
             ("mhlo.erf", &[x]) => vec![self.emit(Unary::Erf, &[x])?],
             _ => {
                 let shown: String = target.chars().take(100).filter(|c| !c.is_control()).collect();

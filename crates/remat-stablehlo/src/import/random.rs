@@ -32,8 +32,8 @@ impl<'a, 'm> Importer<'a, 'm> {
         let [state] = self.operands(node)?;
         let [_, bits] = &node.result_avals()?[..] else { return Err(node.malformed("has two results")) };
         let (name, sizes): (_, &[usize]) = match node.word("rng_algorithm", Enumeration::RandomAlgorithm)? {
-            0 | 2 => ("Philox", &[2, 3]),
-            1 => ("Threefry", &[2]),
+            0 | 2 => ("philox", &[2, 3]),
+            1 => ("threefry", &[2]),
             other => return Err(node.unsupported(format_args!("the generator of random bits of number {other}"))),
         };
         let aval = self.aval(state);
@@ -43,18 +43,23 @@ impl<'a, 'm> Importer<'a, 'm> {
         if !matches!(bits.dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64) {
             return Err(node.unsupported(format_args!("random bits as {bits}, which are not unsigned integers")));
         }
-        let words: Vec<Atom> = (0..aval.shape[0]).map(|i| self.part(state, i)).collect::<Result<_>>()?;
-        let (counter, bits) = match (name, &words[..]) {
-            ("Philox", &[key, low]) => self.philox(key, [low, key], bits, node)?,
-            ("Philox", &[key, low, high]) => self.philox(key, [low, high], bits, node)?,
-            (_, &[key, counter, ..]) => self.threefry(key, counter, bits)?,
-            _ => return Err(node.malformed(format_args!("{aval} is no state"))),
+        let results = self.expansion(node, name, state, |importer, state| importer.after(node, name, state, bits))?;
+        self.define(node, &results)
+    }
+
+    /// The state after one, and the bits.
+    fn after(&mut self, node: Node<'a, 'm>, name: &str, state: Atom, bits: &Aval) -> Result<Vec<Atom>> {
+        let size = self.aval(state).shape[0];
+        let words: Vec<Atom> = (0..size).map(|i| self.part(state, i)).collect::<Result<_>>()?;
+        let (key, counter) = (words[0], words[1]);
+        let (counter, bits) = match name {
+            "philox" => self.philox(key, [counter, *words.get(2).unwrap_or(&key)], bits, node)?,
+            _ => self.threefry(key, counter, bits)?,
         };
-        let counter = counter.into_iter().take(aval.shape[0] - 1);
-        let parts = [words[0]].into_iter().chain(counter).map(|part| self.reshape(part, [1].into_iter().collect()));
+        let counter = counter.into_iter().take(size - 1);
+        let parts = [key].into_iter().chain(counter).map(|part| self.reshape(part, [1].into_iter().collect()));
         let parts = parts.collect::<Result<Vec<_>>>()?;
-        let after = self.emit(Concatenate { axis: 0 }, &parts)?;
-        self.define(node, &[after, bits])
+        Ok(vec![self.emit(Concatenate { axis: 0 }, &parts)?, bits])
     }
 
     /// Element `i` of a vector, as a scalar.
@@ -140,7 +145,7 @@ impl<'a, 'm> Importer<'a, 'm> {
     }
 
     /// The first `count` along an axis.
-    pub(super) fn first(&mut self, x: Atom, axis: usize, count: usize) -> Result<Atom> {
+    fn first(&mut self, x: Atom, axis: usize, count: usize) -> Result<Atom> {
         let mut limit = self.aval(x).shape;
         if limit[axis] == count {
             return Ok(x);
