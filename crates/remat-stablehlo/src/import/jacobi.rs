@@ -11,7 +11,8 @@ use remat_ir::{
 
 use super::build::{along, binary, compare, concatenated, float, folded, part, repeated, select, unary};
 
-/// No matrix takes more sweeps. Convergence is quadratic, so that ten are many.
+/// The most sweeps. Convergence is quadratic: ten suffice for most matrices, and some twenty for those with many equal eigenvalues, or of very
+/// different ones.
 const SWEEPS: i128 = 40;
 
 /// The distance from 1 to the next number.
@@ -142,10 +143,11 @@ impl Scaled {
     }
 }
 
-/// Runs sweeps as long as they say so, and returns what they carry. A sweep takes the constants and what is carried, and gives a bool, whether another
+/// Runs sweeps as long as one is needed, and returns what they carry. A sweep takes the constants and what is carried, and gives a bool, whether another
 /// one is needed, and what is carried.
 pub(super) fn sweeps(
     b: &mut Builder,
+    is_needed: Atom,
     consts: &[Atom],
     carried: &[Atom],
     sweep: impl FnOnce(&mut Builder, &[Atom], &[Atom]) -> Result<(Atom, Vec<Atom>)>,
@@ -156,10 +158,10 @@ pub(super) fn sweeps(
     let state = [Aval::scalar(DType::I32), Aval::scalar(DType::Bool)];
 
     let mut cond = like(b.loc);
-    let [done, is_needed] = state.clone().map(|aval| cond.input(aval));
+    let [done, is_wanted] = state.clone().map(|aval| cond.input(aval));
     cond.inputs(of_carried.iter().cloned());
     let is_allowed = compare(&mut cond, Compare::Lt, done, Literal::from_i128(DType::I32, SWEEPS).into())?;
-    let goes_on = binary(&mut cond, Binary::And, is_needed, is_allowed)?;
+    let goes_on = binary(&mut cond, Binary::And, is_wanted, is_allowed)?;
     let cond = cond.finish(vec![goes_on]);
 
     let mut body = like(b.loc);
@@ -167,11 +169,11 @@ pub(super) fn sweeps(
     let [done, _] = state.map(|aval| body.input(aval));
     let inner = body.inputs(of_carried);
     let next = binary(&mut body, Binary::Add, done, Literal::from_i128(DType::I32, 1).into())?;
-    let (is_needed, outs) = sweep(&mut body, &inner_consts, &inner)?;
-    let body = body.finish([next, is_needed].into_iter().chain(outs).collect());
+    let (is_wanted, outs) = sweep(&mut body, &inner_consts, &inner)?;
+    let body = body.finish([next, is_wanted].into_iter().chain(outs).collect());
 
     let op = While { cond: cond.into(), body: body.into(), cond_consts: 0, body_consts: consts.len() };
-    let start = [count.into(), Literal::from_bool(true).into()];
+    let start = [count.into(), is_needed];
     let operands = [consts, &start, carried].concat();
     Ok(b.emit(op.into(), &operands)?.into_iter().skip(2).collect())
 }

@@ -1,7 +1,8 @@
 //! Singular values and vectors, by the one-sided method of Jacobi: rotations make the rows of a matrix orthogonal.
 //!
-//! A matrix with more rows than columns is factorised first, so that the rotations are those of the small triangular matrix. Sources: Hestenes,
-//! "Inversion of matrices by biorthogonalization and related results", J. SIAM 6 (1958); Golub and Van Loan, "Matrix Computations", section 8.6.
+//! A matrix is factorised first, its longest columns in front. The rotations are those of the triangular matrix, which is smaller, and takes at most half as
+//! many sweeps where singular values differ much. Sources: Hestenes, "Inversion of matrices by biorthogonalization and related results", J. SIAM 6
+//! (1958); Drmač and Veselić, "New fast and accurate Jacobi SVD algorithm", SIAM J. Matrix Anal. Appl. 29 (2008).
 
 use remat_ir::{Atom, Aval, Binary, Builder, Compare, DType, Literal, Pad, ReduceKind, Result, Scan, Shape, Unary};
 
@@ -72,48 +73,23 @@ impl<'a, 'm> Importer<'a, 'm> {
     fn singular_values(&mut self, node: Node<'a, 'm>, a: Atom, vectors: Vectors) -> Result<Vec<Atom>> {
         let aval = self.aval(a);
         let rank = aval.rank();
-        let (rows, n) = (aval.shape[rank - 2], aval.shape[rank - 1]);
-        let scaled = Scaled::new(&mut self.frames.top().builder, a)?;
-        let a = scaled.matrices;
-        let mut q = None;
-        let mut square = a;
-        if rows > n {
-            let [factors, taus] = self.householder(node, a)?;
-            let b = &mut self.frames.top().builder;
-            square = upper(b, factors)?;
-            if vectors != Vectors::None {
-                let mut factors = factors;
-                if vectors == Vectors::All {
-                    let config = (0..rank).map(|d| (0, if d == rank - 1 { (rows - n) as i64 } else { 0 }, 0)).collect();
-                    factors = b.emit1(Pad { config }.into(), &[factors, float(aval.dtype, 0.0)])?;
-                }
-                q = Some(self.reflections(node, factors, taus)?);
-            }
-        }
+        let n = aval.shape[rank - 1];
         let b = &mut self.frames.top().builder;
-        let [values, orthogonal, turns] = orthogonalised(b, square, vectors != Vectors::None)?;
+        let scaled = Scaled::new(b, a)?;
+        let (a, order) = longest_first(b, scaled.matrices)?;
+        let [factors, taus] = self.householder(node, a)?;
+        let b = &mut self.frames.top().builder;
+        let triangular = upper(b, factors)?;
+        let [values, orthogonal, turns] = orthogonalised(b, triangular, vectors != Vectors::None)?;
         let restored = scaled.restored(b, values)?;
         let values = scaled.checked(b, restored)?;
         if vectors == Vectors::None {
             return Ok(vec![values]);
         }
-        let left = match q {
-            None => transposed(b, turns)?,
-            Some(q) => {
-                let first = part(b, q, rank - 1, 0, n)?;
-                let first = product(b, first, 1, turns, 1)?;
-                match vectors {
-                    Vectors::All => {
-                        let rest = part(b, q, rank - 1, n, rows)?;
-                        concatenated(b, rank - 1, &[first, rest])?
-                    }
-                    _ => first,
-                }
-            }
-        };
-        let left = scaled.checked(b, left)?;
-        // The rows by their lengths, where they have one that counts, and a basis with them elsewhere.
-        let columns = transposed(b, orthogonal)?;
+        let left = self.left_vectors(node, factors, taus, turns, vectors)?;
+        let left = scaled.checked(&mut self.frames.top().builder, left)?;
+        // The orthogonal rows by their lengths, where they have one that counts, and a basis with them elsewhere.
+        let columns = self.transposed(orthogonal)?;
         let [factors, taus] = self.householder(node, columns)?;
         let basis = self.reflections(node, factors, taus)?;
         let b = &mut self.frames.top().builder;
@@ -122,9 +98,53 @@ impl<'a, 'm> Importer<'a, 'm> {
         let is_negative = along(b, is_negative, rank - 1, &b.shape(basis))?;
         let minus = unary(b, Unary::Neg, basis)?;
         let basis = select(b, is_negative, minus, basis)?;
+        // Its rows belong to the columns of the matrix, which were sorted.
+        let [_, places] = sorted(b, order)?;
+        let basis = rows_in_order(b, basis, places)?;
         let right = transposed(b, basis)?;
         Ok(vec![values, left, scaled.checked(b, right)?])
     }
+
+    /// The product of the orthogonal matrix of a factorisation and the transpose of `turns`, and the columns that complete it to a basis if they are asked
+    /// for.
+    fn left_vectors(
+        &mut self,
+        node: Node<'a, 'm>,
+        factors: Atom,
+        taus: Atom,
+        turns: Atom,
+        vectors: Vectors,
+    ) -> Result<Atom> {
+        let aval = self.aval(factors);
+        let rank = aval.rank();
+        let (rows, n) = (aval.shape[rank - 2], aval.shape[rank - 1]);
+        let has_rest = vectors == Vectors::All && rows > n;
+        let mut factors = factors;
+        if has_rest {
+            let config = (0..rank).map(|d| (0, if d == rank - 1 { (rows - n) as i64 } else { 0 }, 0)).collect();
+            factors = self.emit(Pad { config }, &[factors, float(aval.dtype, 0.0)])?;
+        }
+        let q = self.reflections(node, factors, taus)?;
+        let b = &mut self.frames.top().builder;
+        let first = part(b, q, rank - 1, 0, n)?;
+        let first = product(b, first, 1, turns, 1)?;
+        if !has_rest {
+            return Ok(first);
+        }
+        let rest = part(b, q, rank - 1, n, rows)?;
+        concatenated(b, rank - 1, &[first, rest])
+    }
+}
+
+/// The columns of matrices from the longest to the shortest, and their order: the rows of the triangular factor then become shorter, too.
+fn longest_first(b: &mut Builder, a: Atom) -> Result<(Atom, Atom)> {
+    let columns = transposed(b, a)?;
+    let squares = binary(b, Binary::Mul, columns, columns)?;
+    let lengths = folded(b, ReduceKind::Sum, squares, 1)?;
+    let keys = unary(b, Unary::Neg, lengths)?;
+    let [_, order] = sorted(b, keys)?;
+    let columns = rows_in_order(b, columns, order)?;
+    Ok((transposed(b, columns)?, order))
 }
 
 /// The first rows of factorised matrices, with zeros below the diagonal.
@@ -153,7 +173,8 @@ fn orthogonalised(b: &mut Builder, a: Atom, has_turns: bool) -> Result<[Atom; 3]
         rows = b.emit1(Pad { config }.into(), &[rows, float(dtype, 0.0)])?;
     }
     let length = n.next_multiple_of(2) - 1;
-    let results = sweeps(b, &[], &[rows], |b, _, carried| {
+    let is_needed = Literal::from_bool(true).into();
+    let results = sweeps(b, is_needed, &[], &[rows], |b, _, carried| {
         let mut body = like(b.loc);
         let is_needed = body.input(Aval::scalar(DType::Bool));
         let rows = body.input(b.aval(carried[0]));
