@@ -24,6 +24,7 @@ mod operations;
 mod properties;
 mod random;
 mod reductions;
+mod scattering;
 mod shapes;
 mod sorting;
 mod svd;
