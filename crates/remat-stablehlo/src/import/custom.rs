@@ -17,6 +17,7 @@ impl<'a, 'm> Importer<'a, 'm> {
             ("ProductOfElementaryHouseholderReflectors", &[a, taus]) => vec![self.reflections(node, a, taus)?],
             ("Eigh", &[a]) => self.eigh(node, a)?,
             ("Svd", &[a]) => self.svd(node, a)?,
+            ("LuDecomposition", &[a]) => self.lu(node, a)?,
             ("mhlo.erf", &[x]) => vec![self.emit(Unary::Erf, &[x])?],
             _ => {
                 let shown: String = target.chars().take(100).filter(|c| !c.is_control()).collect();
@@ -25,7 +26,6 @@ impl<'a, 'm> Importer<'a, 'm> {
                     target if target.starts_with("lapack_") || target.starts_with("blas_") => {
                         "a function of the CPU's LAPACK, which JAX writes for its own CPU backend only"
                     }
-                    "Qr" | "Eigh" | "Svd" | "LuDecomposition" => "a factorisation of a matrix",
                     _ => "a function of another backend",
                 };
                 return Err(node.unsupported(format_args!("`{shown}`, {why}")));

@@ -20,6 +20,7 @@ mod indexing;
 mod jacobi;
 mod linalg;
 mod locations;
+mod lu;
 mod operations;
 mod properties;
 mod random;
