@@ -108,7 +108,7 @@ def bits():
     """Random bits of a state are those of XLA, and so is the state after them."""
     jax.config.update("jax_enable_x64", True)
     states = [np.array(words, np.uint32) for words in ([1, 2, 3, 4], [5, 6, 2**32 - 2, 2**32 - 1])] + [np.array([3, 2**64 - 2], np.uint64)]
-    shapes = [(), (0,), (1,), (7,), (8,), (3, 5), (4, 3), (3, 0, 2), (5, 7, 3)]
+    shapes = [(), (0,), (7,), (3, 5), (4, 3, 2)]
     dtypes = [np.uint8, np.uint16, np.uint32, np.uint64]
     for algorithm in jax.lax.RandomAlgorithm:
         every = lambda state: [jax.lax.rng_bit_generator(state, shape, dtype, algorithm) for shape in shapes for dtype in dtypes]
@@ -207,6 +207,9 @@ def linear_algebra():
         jax.config.update("jax_enable_x64", dtype == np.float64)
         for functions, given in [(of_rows, rows), (of_squares, squares)]:
             for name, function in functions.items():
+                # The others differ in nothing but the dtype.
+                if dtype == np.float64 and name not in ("singular", "projection", "pinv", "lu"):
+                    continue
                 floats = lambda a: [x for x in jax.tree.leaves(function(a)) if jnp.issubdtype(x.dtype, jnp.floating)]
                 total = lambda a: sum((x**2).sum() + x.sum() for x in floats(a))
                 both = lambda a: (function(a), jax.grad(total)(a) if floats(a) and name != "polar" else ())
