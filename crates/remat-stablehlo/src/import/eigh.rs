@@ -13,7 +13,8 @@ use remat_ir::{
 
 use super::Importer;
 use super::build::{
-    along, binary, compare, diagonal, float, folded, indices, part, repeated, rows_in_order, select, transposed, unary,
+    along, binary, compare, diagonal, float, folded, indices, part, product, repeated, rows_in_order, select,
+    transposed, unary,
 };
 use super::jacobi::{Scaled, epsilon, identities, like, moved, rotations, sorted, sweeps, turned};
 use super::properties::Node;
@@ -72,10 +73,16 @@ fn eigenvalues(b: &mut Builder, a: Atom, is_lower: bool) -> Result<Vec<Atom>> {
         let Measured { is_needed, threshold } = measured(b, a)?;
         Ok((is_needed, vec![threshold, a, outs[1]]))
     })?;
-    let values = diagonal(b, results[1], 0, 4 * half * half)?;
-    let values = part(b, values, rank - 2, 0, n)?;
     let vectors = part(b, results[2], rank - 2, 0, n)?;
     let vectors = part(b, vectors, rank - 1, 0, n)?;
+    // The diagonal has the roundings of all rounds; Rayleigh's quotients have none of them.
+    let images = product(b, vectors, 1, scaled.matrices, 0)?;
+    let mut inner = |x, y| {
+        let products = binary(b, Binary::Mul, x, y)?;
+        folded(b, ReduceKind::Sum, products, 1)
+    };
+    let (above, below) = (inner(vectors, images)?, inner(vectors, vectors)?);
+    let values = binary(b, Binary::Div, above, below)?;
     let [values, order] = sorted(b, values)?;
     let vectors = rows_in_order(b, vectors, order)?;
     let vectors = transposed(b, vectors)?;
