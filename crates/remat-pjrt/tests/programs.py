@@ -78,7 +78,8 @@ def programs(large):
         large_programs.add(write.large)
         chosen.update(write.LARGE)
     ran = 0
-    for name, (function, shapes, donate, _, _) in chosen.items():
+    for name, (function, shapes, donate, _, x64) in chosen.items():
+        jax.config.update("jax_enable_x64", x64)
         args = [write.argument(i, shape, dtype) for i, (shape, dtype) in enumerate(shapes)]
         if name.startswith("refused"):
             try:
@@ -86,7 +87,8 @@ def programs(large):
                 check(name, False, "is not refused")
             except Exception as error:
                 text = str(error)
-                check(name, "UNIMPLEMENTED" in text and "not supported" in text, text)
+                by_jax = isinstance(error, NotImplementedError)
+                check(name, (by_jax or "UNIMPLEMENTED" in text) and "not supported" in text, text)
             continue
         try:
             expected = on("cpu", function, *args)
@@ -98,7 +100,127 @@ def programs(large):
         worst = difference(got, expected, units)
         check(name, worst <= 1, f"differs by {worst:.1f} times what is allowed")
         ran += 1
+    jax.config.update("jax_enable_x64", False)
     print(f"{ran} programs equal those of XLA", flush=True)
+
+
+def bits():
+    """Random bits of a state are those of XLA, and so is the state after them."""
+    jax.config.update("jax_enable_x64", True)
+    states = [np.array(words, np.uint32) for words in ([1, 2, 3, 4], [5, 6, 2**32 - 2, 2**32 - 1])] + [np.array([3, 2**64 - 2], np.uint64)]
+    shapes = [(), (0,), (7,), (3, 5), (4, 3, 2)]
+    dtypes = [np.uint8, np.uint16, np.uint32, np.uint64]
+    for algorithm in jax.lax.RandomAlgorithm:
+        every = lambda state: [jax.lax.rng_bit_generator(state, shape, dtype, algorithm) for shape in shapes for dtype in dtypes]
+        for state in states:
+            same = all((g == e).all() and g.dtype == e.dtype for g, e in zip(on("remat", every, state), on("cpu", every, state), strict=True))
+            check(f"bits of {algorithm}", same, state)
+    jax.config.update("jax_enable_x64", False)
+
+
+def matrices(rows, columns):
+    """Matrices with different, equal, small, large and zero singular values."""
+    random = np.random.default_rng(100 * rows + columns)
+    normal = random.standard_normal((rows, columns))
+    u, s, vt = np.linalg.svd(normal, full_matrices=False)
+    graded = 10.0 ** -np.arange(len(s))
+    return [normal, (u * graded) @ vt, u @ vt, np.outer(normal[:, 0], normal[0]), normal * 0, normal * 1e30, normal * 1e-30]
+
+
+def factorisations():
+    """Eigenvalues and singular values beside those of numpy in f64, by units in the last place of the largest one."""
+    off = lambda q: np.abs(np.swapaxes(q, -1, -2) @ q - np.eye(q.shape[-1])).max(initial=0)
+    worst = dict.fromkeys(["eigenvalues", "eigenvectors", "singular values", "singular vectors"], 0.0)
+    for x64, dtype in [(False, np.float32), (True, np.float64)]:
+        jax.config.update("jax_enable_x64", x64)
+        unit = np.finfo(dtype).eps
+
+        def note(what, error, largest=1.0):
+            worst[what] = max(worst[what], np.max(np.abs(error), initial=0) / (largest or 1) / unit)
+
+        for n in [1, 2, 3, 8, 30]:
+            a = np.stack([m + m.T for m in matrices(n, n)]).astype(dtype)
+            values, vectors = (np.asarray(x, np.float64) for x in on("remat", jnp.linalg.eigh, a))
+            for m, w, v in zip(np.asarray(a, np.float64), values, vectors):
+                expected = np.linalg.eigvalsh(m)
+                largest = np.abs(expected).max()
+                note("eigenvalues", w - expected, largest)
+                note("eigenvectors", m @ v - v * w, largest)
+                note("eigenvectors", off(v))
+        for rows, columns in [(1, 1), (1, 4), (5, 3), (7, 7), (4, 9), (30, 30), (30, 8)]:
+            a = np.stack(matrices(rows, columns)).astype(dtype)
+            for full in [False, True]:
+                u, s, vt = (np.asarray(x, np.float64) for x in on("remat", lambda a: jnp.linalg.svd(a, full_matrices=full), a))
+                exact = np.asarray(a, np.float64)
+                expected = np.linalg.svd(exact, compute_uv=False)
+                k = s.shape[-1]
+                rebuilt = (u[..., :k] * s[:, None, :]) @ vt[:, :k]
+                for i, largest in enumerate(expected[:, 0]):
+                    note("singular values", s[i] - expected[i], largest)
+                    note("singular vectors", rebuilt[i] - exact[i], largest)
+                note("singular vectors", [off(u), off(np.swapaxes(vt, -1, -2))])
+            [s] = on("remat", lambda a: jnp.linalg.svd(a, compute_uv=False), a)
+            note("singular values", max(np.abs(s - expected).max(-1) / np.where(expected[:, 0] == 0, 1, expected[:, 0])))
+    jax.config.update("jax_enable_x64", False)
+    print("errors in units: " + ", ".join(f"{what} {units:.1f}" for what, units in worst.items()), flush=True)
+    for what, units in worst.items():
+        check(what, units <= 64, f"are off by {units:.1f} units")
+    bad = np.ones((3, 4, 4), np.float32)
+    bad[0, 1, 2], bad[1, 2, 1] = np.nan, np.inf
+    for function in [jnp.linalg.eigh, jnp.linalg.svd]:
+        for result in on("remat", function, bad):
+            check("not finite", np.isnan(result[:2]).all() and np.isfinite(result[2]).all(), result)
+    for name, function in MISSING.items():
+        try:
+            on("remat", function, bad)
+            check(name, False, "is not refused")
+        except NotImplementedError as error:
+            check(name, "float32[3,4,4] is not supported" in str(error), str(error))
+
+
+MISSING = {
+    "eig": jnp.linalg.eig, "schur": jax.lax.linalg.schur, "hessenberg": jax.lax.linalg.hessenberg,
+    "a part of the eigenvalues": lambda a: jax.lax.linalg.eigh(a, subset_by_index=(0, 2)),
+    "another method": lambda a: jax.lax.linalg.svd(a, algorithm=jax.lax.linalg.SvdAlgorithm.QR),
+}  # fmt: skip
+
+
+def linear_algebra():
+    """What stands on factorisations, and its gradients, beside XLA."""
+    linalg, scipy = jnp.linalg, jax.scipy.linalg
+    singular = lambda a: (lambda u, s, vt: (u[:, :2] * s[:2]) @ vt[:2])(*linalg.svd(a, full_matrices=False))
+    projection = lambda a: (lambda w, v: v[..., :2] @ jnp.swapaxes(v[..., :2], -1, -2))(*linalg.eigh(a))
+    of_rows = {
+        "pinv": linalg.pinv, "lstsq": lambda a: linalg.lstsq(a, a[:, :2] ** 2), "norms": lambda a: [linalg.norm(a, o) for o in ("nuc", 2, -2)],
+        "ranks": linalg.matrix_rank, "cond": linalg.cond, "singular": lambda a: singular(a), "polar": scipy.polar, "lu of rows": jax.lax.linalg.lu,
+    }
+    of_squares = {
+        "projection": projection, "eigvalsh": linalg.eigvalsh, "solve": lambda a: linalg.solve(a, a[..., :2] ** 2), "inv": linalg.inv, "det": linalg.det,
+        "slogdet": linalg.slogdet, "lu": jax.lax.linalg.lu, "lu_factor": scipy.lu_factor, "expm": scipy.expm, "svd of many": lambda a: linalg.svd(a, compute_uv=False),
+        "cholesky": lambda a: linalg.cholesky(a @ jnp.swapaxes(a, -1, -2)), "power": lambda a: linalg.matrix_power(a, -2),
+        "tridiagonal": lambda a: jax.lax.linalg.tridiagonal_solve(a[0, 0], a[0, 1] + 5, a[0, 2], a[0]),
+    }  # fmt: skip
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((5, 3))
+    squares = random.standard_normal((2, 4, 4)) + 3 * np.eye(4)
+    for dtype, units in [(np.float32, 1024), (np.float64, 1024 * 2.0**-29)]:
+        jax.config.update("jax_enable_x64", dtype == np.float64)
+        for functions, given in [(of_rows, rows), (of_squares, squares)]:
+            for name, function in functions.items():
+                # The others differ in nothing but the dtype.
+                if dtype == np.float64 and name not in ("singular", "projection", "pinv", "lu"):
+                    continue
+                floats = lambda a: [x for x in jax.tree.leaves(function(a)) if jnp.issubdtype(x.dtype, jnp.floating)]
+                total = lambda a: sum((x**2).sum() + x.sum() for x in floats(a))
+                both = lambda a: (function(a), jax.grad(total)(a) if floats(a) and name != "polar" else ())
+                try:
+                    results = [on(platform, both, given.astype(dtype)) for platform in ("remat", "cpu")]
+                except Exception as error:
+                    check(name, False, str(error)[:600])
+                    continue
+                worst = difference(*results, units)
+                check(f"{name} in {np.dtype(dtype)}", worst <= 1, f"differs by {worst:.1f} times what is allowed")
+    jax.config.update("jax_enable_x64", False)
 
 
 def arrays():
@@ -195,6 +317,9 @@ if __name__ == "__main__":
     options = parser.parse_args()
     check("the default is XLA's", jax.default_backend() == "cpu")
     programs(options.large)
+    bits()
+    factorisations()
+    linear_algebra()
     arrays()
     donation()
     memory()

@@ -90,10 +90,11 @@ fn what_is_nearly_known_is_not_taken_for_it() {
 fn what_has_no_counterpart_is_refused_with_its_line() {
     let expected = [
         ("refused_fft", "convert", "not supported: complex numbers"),
+        ("refused_scatter", "scatter", "not supported: a function that is not made of elementwise operations"),
         (
-            "refused_scatter",
-            "scatter",
-            "not supported: a scatter by another function than set, add, subtract, multiply, min or max",
+            "refused_schur",
+            "custom_call",
+            "not supported: `lapack_sgees_ffi`, a function of the CPU's LAPACK, which JAX writes for its own CPU backend only",
         ),
     ];
     let source = std::fs::read_to_string(fixtures().join("write.py")).unwrap();
@@ -104,6 +105,20 @@ fn what_has_no_counterpart_is_refused_with_its_line() {
         let function = source.lines().position(|line| line.contains(&format!("def {name}("))).unwrap();
         let length = source.lines().skip(function).position(str::is_empty).unwrap();
         assert!((function + 1..=function + length).contains(&(site.line() as usize)), "{error}");
+    }
+}
+
+/// What StableHLO has and XLA's generators do not give.
+#[test]
+fn other_states_and_other_bits_are_refused() {
+    let expected = [
+        ("refused_state", "not supported: random bits of philox from a state u64[4]"),
+        ("refused_bits", "not supported: random bits as f32[5], which are not unsigned integers"),
+    ];
+    for (name, message) in expected {
+        let error = read(name).unwrap_err();
+        let found = (error.kind(), error.operation(), error.message());
+        assert_eq!(found, (ErrorKind::Unsupported, "rng_bit_generator", message));
     }
 }
 

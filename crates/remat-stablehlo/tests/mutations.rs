@@ -16,7 +16,7 @@ static ALLOCATOR: Counting = Counting::new();
 const MUTATIONS: u64 = 1_000;
 
 /// The most memory of an import: some times the size of the file, for the numbers that a byte may stand for and the equations of an operation.
-const BYTES_PER_BYTE: usize = 100;
+const BYTES_PER_BYTE: usize = 200;
 
 /// Numbers that depend on nothing but where they begin. Source: Sebastiano Vigna, "An experimental exploration of Marsaglia's xorshift
 /// generators, scrambled", 2016.

@@ -6,6 +6,7 @@ JAX calls `initialize` when it looks for plugins. The platform is used only when
 
 import os
 
+from . import lowering
 from .library import library_path
 
 # Below that of cpu, which is 0.
@@ -25,6 +26,7 @@ def initialize():
         return
     xla_bridge.register_plugin("remat", priority=PRIORITY, library_path=library)
     _allow_donation()
+    lowering.register()
 
 
 def _allow_donation():

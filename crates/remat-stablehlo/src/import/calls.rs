@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Call, Jaxpr, Jit, Result, TopK, Unary};
+use remat_ir::{Atom, Call, Eqn, Jaxpr, Jit, Result, TopK, Unary};
 
 use super::frame::{Body, Capture};
 use super::properties::Node;
@@ -133,6 +133,38 @@ impl<'a, 'm> Importer<'a, 'm> {
         Ok(function)
     }
 
+    /// A call of a program that stands for one operation of this name and of this operand; it is made once for each line of the user, so that the import
+    /// of a file with many such operations stays small.
+    pub(super) fn expansion(
+        &mut self,
+        node: Node<'a, 'm>,
+        name: &'static str,
+        x: Atom,
+        expand: impl FnOnce(&mut Self, Atom) -> Result<Vec<Atom>>,
+    ) -> Result<Vec<Atom>> {
+        let (loc, aval) = (self.frames.top().builder.loc, self.aval(x));
+        let avals = [aval.clone()].into_iter().chain(node.result_avals()?).collect();
+        let key = ((loc.site, loc.scope), name, avals);
+        let jaxpr = match self.expansions.get(&key) {
+            Some(jaxpr) => jaxpr.clone(),
+            None => {
+                let around = std::mem::take(&mut self.frames);
+                self.frames.push();
+                self.frames.top().builder.loc = loc;
+                let input = self.frames.top().builder.input(aval);
+                let outs = expand(self, input)?;
+                let mut jaxpr = self.frames.finish(outs).jaxpr;
+                jaxpr.eqns.shrink_to_fit();
+                let jaxpr = Arc::new(jaxpr);
+                self.frames = around;
+                self.expansions.insert(key, jaxpr.clone());
+                jaxpr
+            }
+        };
+        self.grow(size(&jaxpr), node.name)?;
+        self.emit_all(Jit { name: name.into(), jaxpr }, &[x])
+    }
+
     /// What a function's attributes say about the memory of its arguments.
     pub(super) fn donations(&self, function: &'m Operation) -> Result<Vec<Donation>> {
         let Some(Attr::Type(ty)) = self.module.property(function, "function_type") else {
@@ -159,6 +191,12 @@ impl<'a, 'm> Importer<'a, 'm> {
         }
         Ok(donations)
     }
+}
+
+/// The number of equations, with those of bodies.
+fn size(jaxpr: &Jaxpr) -> u64 {
+    let of = |eqn: &Eqn| 1 + eqn.op.bodies().into_iter().map(|body| size(body)).sum::<u64>();
+    jaxpr.eqns.iter().map(of).sum()
 }
 
 /// The call that a program consists of, and which of its inputs each operand is.

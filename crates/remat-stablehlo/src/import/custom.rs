@@ -13,8 +13,11 @@ impl<'a, 'm> Importer<'a, 'm> {
         let results = match (&*target, &operands[..]) {
             ("Sharding" | "SPMDFullToShardShape" | "SPMDShardToFullShape" | "LayoutConstraint", &[_])
             | ("xla.sdy.FuncResultSharding" | "annotate_device_placement", &[_]) => operands,
-            ("Qr", &[a]) => self.householder(node, a)?,
-            ("ProductOfElementaryHouseholderReflectors", &[a, taus]) => self.reflections(node, a, taus)?,
+            ("Qr", &[a]) => self.householder(node, a)?.into(),
+            ("ProductOfElementaryHouseholderReflectors", &[a, taus]) => vec![self.reflections(node, a, taus)?],
+            ("Eigh", &[a]) => self.eigh(node, a)?,
+            ("Svd", &[a]) => self.svd(node, a)?,
+            ("LuDecomposition", &[a]) => self.lu(node, a)?,
             ("mhlo.erf", &[x]) => vec![self.emit(Unary::Erf, &[x])?],
             _ => {
                 let shown: String = target.chars().take(100).filter(|c| !c.is_control()).collect();
@@ -23,7 +26,6 @@ impl<'a, 'm> Importer<'a, 'm> {
                     target if target.starts_with("lapack_") || target.starts_with("blas_") => {
                         "a function of the CPU's LAPACK, which JAX writes for its own CPU backend only"
                     }
-                    "Qr" | "Eigh" | "Svd" | "LuDecomposition" => "a factorisation of a matrix",
                     _ => "a function of another backend",
                 };
                 return Err(node.unsupported(format_args!("`{shown}`, {why}")));

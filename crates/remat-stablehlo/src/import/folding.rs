@@ -138,7 +138,7 @@ impl<'a, 'm> Importer<'a, 'm> {
     }
 
     /// Applies a function of scalars to each element of arrays of one shape.
-    fn apply(
+    pub(super) fn apply(
         &self,
         node: Node<'a, 'm>,
         b: &mut Builder,
@@ -148,8 +148,7 @@ impl<'a, 'm> Importer<'a, 'm> {
     ) -> Result<Vec<Atom>> {
         let mut steps = 0;
         let outs = elementwise(b, body, ins, &mut steps)?;
-        let outs = outs
-            .ok_or_else(|| node.unsupported("a function of a reduction that is not made of elementwise operations"))?;
+        let outs = outs.ok_or_else(|| node.unsupported("a function that is not made of elementwise operations"))?;
         outs.into_iter()
             .map(|out| {
                 if b.shape(out) == *shape {

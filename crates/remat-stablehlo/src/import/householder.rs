@@ -167,7 +167,7 @@ impl Matrices {
 
 impl<'a, 'm> Importer<'a, 'm> {
     /// The factorisation of matrices, and the factor of each reflection.
-    pub(super) fn householder(&mut self, node: Node<'a, 'm>, a: Atom) -> Result<Vec<Atom>> {
+    pub(super) fn householder(&mut self, node: Node<'a, 'm>, a: Atom) -> Result<[Atom; 2]> {
         let aval = self.matrices(node, a)?;
         let rank = aval.rank();
         let length = aval.shape[rank - 2].min(aval.shape[rank - 1]);
@@ -182,11 +182,11 @@ impl<'a, 'm> Importer<'a, 'm> {
         // The factors of one matrix lie in one row.
         let permutation = (1..rank - 1).chain([0]).collect();
         let taus = self.emit(Transpose { permutation }, &[results[2]])?;
-        Ok(vec![results[1], taus])
+        Ok([results[1], taus])
     }
 
     /// The product of the reflections of a factorisation: its first columns.
-    pub(super) fn reflections(&mut self, node: Node<'a, 'm>, a: Atom, taus: Atom) -> Result<Vec<Atom>> {
+    pub(super) fn reflections(&mut self, node: Node<'a, 'm>, a: Atom, taus: Atom) -> Result<Atom> {
         let (aval, of_taus) = (self.matrices(node, a)?, self.aval(taus));
         let rank = aval.rank();
         let length = of_taus.shape.last().copied().unwrap_or_default();
@@ -213,10 +213,11 @@ impl<'a, 'm> Importer<'a, 'm> {
         let scan = Scan { jaxpr, length, num_consts: 1, num_carry: 2, reverse: true, unroll: 1 };
         let last = Literal::from_i128(DType::I32, length as i128 - 1).into();
         let results = self.emit_all(scan, &[a, last, identity, stacked])?;
-        Ok(vec![results[1]])
+        Ok(results[1])
     }
 
-    fn matrices(&mut self, node: Node<'a, 'm>, a: Atom) -> Result<Aval> {
+    /// The aval of matrices of floats.
+    pub(super) fn matrices(&mut self, node: Node<'a, 'm>, a: Atom) -> Result<Aval> {
         let aval = self.aval(a);
         if aval.rank() < 2 || !aval.dtype.is_float() {
             return Err(node.unsupported(format_args!("a factorisation of {aval}")));

@@ -73,11 +73,8 @@ impl<'a, 'm> Importer<'a, 'm> {
         } else {
             kind
         };
-        let Some(kind) = kind else {
-            return Err(node.unsupported("a scatter by another function than set, add, subtract, multiply, min or max"));
-        };
         let op = Scatter {
-            kind,
+            kind: kind.unwrap_or(ScatterKind::Set),
             update_window_dims: node.sizes("update_window_dims")?,
             inserted_window_dims: node.sizes("inserted_window_dims")?,
             scatter_dims_to_operand_dims: node.sizes("scatter_dims_to_operand_dims")?,
@@ -86,6 +83,9 @@ impl<'a, 'm> Importer<'a, 'm> {
             mode: IndexMode::FillOrDrop,
             unique_indices: node.bool("unique_indices")?,
         };
+        if kind.is_none() {
+            return self.scatter_by_function(node, op, [x, indices, updates], &body);
+        }
         self.emit(op, &[x, indices, updates])
     }
 

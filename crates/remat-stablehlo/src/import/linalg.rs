@@ -113,7 +113,7 @@ impl<'a, 'm> Importer<'a, 'm> {
     }
 
     /// The matrices in the last two dimensions, transposed.
-    fn transposed(&mut self, a: Atom) -> Result<Atom> {
+    pub(super) fn transposed(&mut self, a: Atom) -> Result<Atom> {
         let rank = self.aval(a).rank();
         let mut permutation: Shape = (0..rank).collect();
         if rank >= 2 {

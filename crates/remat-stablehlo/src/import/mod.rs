@@ -7,28 +7,35 @@
 //! A body that stands for one of our operations, such as that of a sum or of a sort, is compared with the body that JAX writes, operation by
 //! operation ([`patterns`](crate::patterns)); one that is nearly the same is refused.
 
+mod build;
 mod calls;
 mod control;
 mod custom;
+mod eigh;
 mod elementwise;
 mod folding;
 mod frame;
 mod householder;
 mod indexing;
+mod jacobi;
 mod linalg;
 mod locations;
+mod lu;
 mod operations;
 mod properties;
+mod random;
 mod reductions;
+mod scattering;
 mod shapes;
 mod sorting;
+mod svd;
 mod types;
 mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use remat_ir::{Array, Atom, Aval, Jaxpr, Loc, Op, Result};
+use remat_ir::{Array, Atom, Aval, Jaxpr, Loc, Op, Result, Scope, Site};
 
 use crate::{Attr, AttrId, Module, Operation, Region, ValueId};
 use frame::{Body, Capture, Frames, Known};
@@ -126,6 +133,8 @@ struct Importer<'a, 'm> {
     functions: HashMap<&'a [u8], &'m Operation>,
     /// Functions that are imported; `None` while that is going on.
     imported: HashMap<&'a [u8], Option<Function>>,
+    /// Programs that stand for one operation, by its location, their names, and the avals of the operand and the results.
+    expansions: HashMap<((Option<Site>, Scope), &'static str, Vec<Aval>), Arc<Jaxpr>>,
     constants: Vec<Array>,
     /// The number of the constant of each attribute.
     constant_numbers: HashMap<AttrId, usize>,
@@ -171,6 +180,7 @@ impl<'a, 'm> Importer<'a, 'm> {
             options,
             functions,
             imported: HashMap::new(),
+            expansions: HashMap::new(),
             constants: Vec::new(),
             constant_numbers: HashMap::new(),
             frames: Frames::default(),

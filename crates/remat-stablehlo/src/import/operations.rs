@@ -67,10 +67,9 @@ impl<'a, 'm> Importer<'a, 'm> {
             | "partition_id"
             | "replica_id" => self.on_one_device(node)?,
             "fft" | "complex" | "real" | "imag" => return Err(node.unsupported("complex numbers")),
-            "rng_bit_generator" | "rng" => {
-                return Err(node.unsupported(
-                    "random bits of the backend's own generator; use JAX's default `jax_default_prng_impl=threefry2x32`",
-                ));
+            "rng_bit_generator" => self.random_bits(node)?,
+            "rng" => {
+                return Err(node.unsupported("random numbers without a key, of the backend's own generator"));
             }
             _ if name.starts_with("dynamic_") || matches!(name, "real_dynamic_slice" | "set_dimension_size") => {
                 return Err(node.unsupported("sizes that are not known before the run (dynamic shapes)"));
