@@ -165,6 +165,10 @@ def factorisations():
     print("errors in units: " + ", ".join(f"{what} {units:.1f}" for what, units in worst.items()), flush=True)
     for what, units in worst.items():
         check(what, units <= 64, f"are off by {units:.1f} units")
+    for shape in [(0, 3, 2), (0, 2, 2), (2, 0, 0), (2, 3, 0), (2, 0, 3)]:
+        nothing = np.zeros(shape, np.float32)
+        results = [[x.shape for x in on(platform, jnp.linalg.svd, nothing)] for platform in ("remat", "cpu")]
+        check("singular values of nothing", results[0] == results[1], results)
     bad = np.ones((3, 4, 4), np.float32)
     bad[0, 1, 2], bad[1, 2, 1] = np.nan, np.inf
     for function in [jnp.linalg.eigh, jnp.linalg.svd]:

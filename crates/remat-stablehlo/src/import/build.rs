@@ -107,7 +107,7 @@ pub(super) fn rows_in_order(b: &mut Builder, x: Atom, order: Atom) -> Result<Ato
         start_index_map: row,
         operand_batching_dims: (0..batch).collect(),
         start_indices_batching_dims: (0..batch).collect(),
-        slice_sizes: shape[..batch].iter().map(|_| 1).chain([1, shape[batch + 1]]).collect(),
+        slice_sizes: shape[..batch].iter().map(|&size| size.min(1)).chain([1, shape[batch + 1]]).collect(),
         mode: IndexMode::Clip,
         fill_value: Literal::from_f64(dtype, 0.0),
     };
