@@ -15,7 +15,8 @@ static ALLOCATOR: Counting = Counting::new();
 /// How often each file is damaged.
 const MUTATIONS: u64 = 1_000;
 
-/// The most memory of an import: some times the size of the file, for the numbers that a byte may stand for and the equations of an operation.
+/// The most memory of an import of these files, by their sizes: a byte may stand for several numbers, and an operation for several equations.
+/// The most that was seen is 160. What an operation stands for is counted, so that any file is bounded too, by the limit on equations.
 const BYTES_PER_BYTE: usize = 200;
 
 /// Numbers that depend on nothing but where they begin. Source: Sebastiano Vigna, "An experimental exploration of Marsaglia's xorshift

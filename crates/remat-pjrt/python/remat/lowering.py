@@ -27,7 +27,8 @@ def register(platform=PLATFORM):
 
 
 def _eigh(ffi_lowering):
-    def rule(ctx, a, *, lower, sort_eigenvalues=True, subset_by_index=None, algorithm=None):
+    def rule(ctx, a, *, lower, sort_eigenvalues=True, subset_by_index=None, algorithm=None, **others):
+        _known("eigh", ctx, others)
         _check("eigh", ctx, algorithm, subset_by_index, ctx.avals_in[0].shape[-1])
         config = f"{int(lower)},{int(sort_eigenvalues)},100,1e-6"
         return ffi_lowering("Eigh", backend_config=config, api_version=1)(ctx, a)
@@ -36,7 +37,8 @@ def _eigh(ffi_lowering):
 
 
 def _svd(ffi_lowering):
-    def rule(ctx, a, *, full_matrices, compute_uv, subset_by_index=None, algorithm=None):
+    def rule(ctx, a, *, full_matrices, compute_uv, subset_by_index=None, algorithm=None, **others):
+        _known("svd", ctx, others)
         _check("svd", ctx, algorithm, subset_by_index, min(ctx.avals_in[0].shape[-2:]))
         return ffi_lowering("Svd", backend_config="", api_version=1)(ctx, a)
 
@@ -48,6 +50,12 @@ def _missing(name):
         raise _refused(name, ctx, "the library has no such factorisation")
 
     return rule
+
+
+def _known(name, ctx, others):
+    """Refuses parameters of a newer JAX."""
+    if others:
+        raise _refused(name, ctx, f"the parameters {', '.join(sorted(others))} are not known")
 
 
 def _check(name, ctx, algorithm, subset, count):

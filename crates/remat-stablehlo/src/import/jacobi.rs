@@ -11,8 +11,8 @@ use remat_ir::{
 
 use super::build::{along, binary, compare, concatenated, float, folded, part, repeated, select, unary};
 
-/// The most sweeps. Convergence is quadratic: ten suffice for most matrices, and some twenty for those with many equal eigenvalues, or of very
-/// different ones.
+/// The most sweeps, after which the result is taken as it is. Convergence is quadratic: ten suffice for most matrices, some twenty for those with
+/// many equal eigenvalues or very different ones, and up to thirty in f64.
 const SWEEPS: i128 = 40;
 
 /// The distance from 1 to the next number.

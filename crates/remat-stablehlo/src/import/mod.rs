@@ -5,7 +5,7 @@
 //! with the operation and the user's line.
 //!
 //! A body that stands for one of our operations, such as that of a sum or of a sort, is compared with the body that JAX writes, operation by
-//! operation ([`patterns`](crate::patterns)); one that is nearly the same is refused.
+//! operation ([`patterns`](crate::patterns)). One that is nearly the same is applied element by element, and that of a sort is refused.
 
 mod build;
 mod calls;

@@ -40,6 +40,13 @@ impl<'a, 'm> Importer<'a, 'm> {
             }
             _ => Vectors::Some,
         };
+        self.expansion(node, "svd", a, |importer, a| importer.decomposed(node, a, vectors))
+    }
+
+    fn decomposed(&mut self, node: Node<'a, 'm>, a: Atom, vectors: Vectors) -> Result<Vec<Atom>> {
+        let aval = self.aval(a);
+        let rank = aval.rank();
+        let (rows, columns) = (aval.shape[rank - 2], aval.shape[rank - 1]);
         let dtype = if aval.dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let mut a = self.convert(a, dtype)?;
         if rows < columns {

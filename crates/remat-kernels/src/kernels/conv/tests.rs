@@ -421,7 +421,73 @@ fn depthwise_convolutions_agree_with_the_evaluator() {
         DType::F32 => |op, ins, out| Some(Box::new(Depthwise::<f32>::new(depthwise::SMALL, op, ins, out)?)),
         _ => |op, ins, out| Some(Box::new(Depthwise::<f64>::new(depthwise::SMALL, op, ins, out)?)),
     });
-    assert!(depthwise > 250, "{depthwise}");
+    assert!(depthwise > 200, "{depthwise}");
+}
+
+#[test]
+fn convolutions_that_are_nearly_depthwise_are_not_taken() {
+    let taken = |op: &Conv, image: [usize; 4], weights: [usize; 4]| {
+        let ins = [Aval::new(DType::F32, image), Aval::new(DType::F32, weights)];
+        let (out, layouts) =
+            (op.infer(&ins).expect("they fit").remove(0), [Layout::from(&ins[0]), Layout::from(&ins[1])]);
+        let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
+        agree(op, &plain(DType::F32, &image, 1), &plain(DType::F32, &weights, 2));
+        Depthwise::<f32>::applies(depthwise::SMALL, op, operands, &out)
+    };
+    let forward = |groups: usize| Conv { feature_group_count: groups, ..of_rank(2, DType::F32) };
+    assert!(taken(&forward(16), [2, 16, 5, 5], [16, 1, 3, 3]));
+    // Two outputs of a group, and two inputs.
+    assert!(!taken(&forward(16), [2, 16, 5, 5], [32, 1, 3, 3]));
+    assert!(!taken(&forward(8), [2, 16, 5, 5], [8, 2, 3, 3]));
+    let of_batches = |groups: usize| Conv { batch_group_count: groups, ..of_rank(2, DType::F32) };
+    assert!(taken(&of_batches(16), [16, 3, 5, 5], [16, 3, 3, 3]));
+    // Two images of a group, and two outputs.
+    assert!(!taken(&of_batches(16), [32, 3, 5, 5], [16, 3, 3, 3]));
+    assert!(!taken(&of_batches(16), [16, 3, 5, 5], [32, 3, 3, 3]));
+    assert!(!taken(&forward(1), [2, 1, 5, 5], [1, 1, 3, 3]));
+}
+
+#[test]
+fn depthwise_convolutions_of_sounds_and_wide_images_agree_with_the_evaluator() {
+    let last = |rank: usize| {
+        let dims: Vec<usize> = [0, rank + 1].into_iter().chain(1..=rank).collect();
+        Conv { lhs_dims: order(&dims), out_dims: order(&dims), ..of_rank(rank, DType::F32) }
+    };
+    let check = |op: &Conv, image: &[usize], weights: &[usize]| {
+        let ins = [Aval::new(DType::F32, image.to_vec()), Aval::new(DType::F32, weights.to_vec())];
+        let (out, layouts) =
+            (op.infer(&ins).expect("they fit").remove(0), [Layout::from(&ins[0]), Layout::from(&ins[1])]);
+        let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
+        assert!(Depthwise::<f32>::applies(depthwise::SIZES, op, operands, &out), "{image:?}");
+        agree(op, &plain(DType::F32, image, 1), &plain(DType::F32, weights, 2));
+    };
+    // Longer than the memory of a task.
+    let sound = Conv { feature_group_count: 40, padding: vec![(3, 0)], ..last(1) };
+    check(&sound, &[1, 9000, 40], &[40, 1, 4]);
+    check(&Conv { strides: [2].as_slice().into(), ..sound.clone() }, &[2, 3000, 40], &[40, 1, 4]);
+    check(&Conv { feature_group_count: 64, ..last(2) }, &[1, 5, 1300, 64], &[64, 1, 3, 3]);
+    // An element of the image for each of so many positions that strides wrap.
+    let huge =
+        Conv { lhs_dilation: [1 << 62].as_slice().into(), padding: vec![(63, 63)], feature_group_count: 64, ..last(1) };
+    agree(&huge, &plain(DType::F32, &[1, 1, 64], 1), &plain(DType::F32, &[64, 1, 64], 2));
+}
+
+#[test]
+fn no_number_and_infinity_go_where_the_evaluator_has_them_in_depthwise_convolutions() {
+    let special = |shape: &[usize], seed| {
+        filled(DType::F32, shape, seed, |stream| {
+            let x = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].get(stream.below(900)).copied();
+            Literal::from_f64(DType::F32, x.unwrap_or(1.0))
+        })
+    };
+    for (groups, batches, image, weights) in
+        [(24, 1, [2, 24, 9, 9], [24, 1, 3, 3]), (1, 24, [24, 3, 9, 9], [24, 3, 7, 7])]
+    {
+        let padding = vec![(1, 1); 2];
+        let op = Conv { feature_group_count: groups, batch_group_count: batches, padding, ..of_rank(2, DType::F32) };
+        agree(&op, &special(&image, 1), &plain(DType::F32, &weights, 2));
+        agree(&op, &plain(DType::F32, &image, 1), &special(&weights, 2));
+    }
 }
 
 /// Forward, the gradient of the image and that of the weights, of the sizes of networks, in every layout and dtype.

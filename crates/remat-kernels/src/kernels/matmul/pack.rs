@@ -19,7 +19,7 @@ use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 const CHUNK: usize = 64;
 
 /// Most columns of a panel that is packed this way: the elements of all of them are kept on the stack.
-const MOST_COLUMNS: usize = 48;
+pub(in super::super) const MOST_COLUMNS: usize = 48;
 
 /// How many rows ahead elements are prefetched, and how many rows are copied to a narrow panel at a time: rows that are far apart are not a
 /// pattern that the CPU predicts.
@@ -34,11 +34,30 @@ pub(in super::super) fn pack_transposed<A: Accumulator>(
     to: &mut [A],
     read: impl Fn(Range<usize>, usize, &mut [A]),
 ) {
-    let mut chunk = [A::default(); CHUNK * MOST_COLUMNS];
+    pack_transposed_through(&mut chunk(), depth, count, width, to, read);
+}
+
+/// Elements on the way from columns to a panel.
+pub(in super::super) type Columns<A> = [A; CHUNK * MOST_COLUMNS];
+
+/// Memory for [`pack_transposed_through`].
+pub(in super::super) fn chunk<A: Accumulator>() -> Columns<A> {
+    [A::default(); CHUNK * MOST_COLUMNS]
+}
+
+/// As [`pack_transposed`], through memory that several calls share: to clear it takes longer than to pack a few short columns.
+pub(in super::super) fn pack_transposed_through<A: Accumulator>(
+    chunk: &mut Columns<A>,
+    depth: Range<usize>,
+    count: usize,
+    width: usize,
+    to: &mut [A],
+    read: impl Fn(Range<usize>, usize, &mut [A]),
+) {
     for (i, to) in to.chunks_mut((CHUNK * width).max(1)).enumerate() {
         let first = depth.start + i * CHUNK;
         read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk[..CHUNK * count]);
-        transpose_rows(&chunk, 0, CHUNK as isize, count, width, to);
+        transpose_rows(chunk, 0, CHUNK as isize, count, width, to);
     }
 }
 

@@ -19,6 +19,8 @@ pub(in super::super) struct Sizes {
     pub(super) part: usize,
     /// Fewest elements of a window that is cut into segments.
     pub(super) long: usize,
+    /// Fewest multiplications of a task, if it could be larger.
+    pub(super) least: usize,
     /// Fewest channels.
     pub(super) channels: usize,
     /// Fewest multiplications.
@@ -32,6 +34,7 @@ pub(in super::super) const SIZES: Sizes = Sizes {
     panels: 2,
     part: 128,
     long: 1024,
+    least: 1 << 17,
     channels: DEPTHWISE_CHANNELS,
     work: DEPTHWISE_WORK,
 };
@@ -39,7 +42,7 @@ pub(in super::super) const SIZES: Sizes = Sizes {
 /// Sizes with which small convolutions have several bands, segments and parts.
 #[cfg(test)]
 pub(in super::super) const SMALL: Sizes =
-    Sizes { task: 2000, most_task: 1 << 14, panels: 1, part: 8, long: 20, channels: 1, work: 0 };
+    Sizes { task: 2000, most_task: 1 << 14, panels: 1, part: 8, long: 20, least: 0, channels: 1, work: 0 };
 
 /// How the results of one phase are cut into tasks.
 pub(super) struct Phase {
@@ -61,7 +64,7 @@ pub(super) struct Phase {
 pub(super) fn extent(along: &Along, positions: &Range<usize>, elements: &Range<usize>) -> (i64, usize) {
     let [every, each] = along.skips;
     let first = along.origin as i64 + (positions.start * every + elements.start * each) as i64;
-    (first, (positions.len().max(1) - 1) * every + (elements.len().max(1) - 1) * each + 1)
+    (first, (positions.len() - 1) * every + (elements.len() - 1) * each + 1)
 }
 
 impl Phase {
@@ -118,7 +121,7 @@ impl Phase {
         let panels = channels.div_ceil(columns);
         let (positions, elements) = (self.rows.positions, self.rows.elements);
         self.block = even(panels, sizes.panels, 1) * columns;
-        if self.task()? > sizes.most_task {
+        if self.task()? > sizes.task {
             self.block = columns;
         }
         if self.task()? > sizes.most_task {
@@ -141,12 +144,15 @@ impl Phase {
         }
         let blocks = images * channels.div_ceil(self.block);
         let length = summed.saturating_mul(elements).saturating_mul(self.columns.elements);
-        self.segments = match self.tile == positions && length >= sizes.long {
-            true => MANY.div_ceil(blocks).min(self.steps(summed)),
-            false => 1,
-        };
-        while blocks * self.tiles() * self.segments < MANY && self.tile > 1 && self.segments == 1 {
-            self.tile = even(positions, self.tile.div_ceil(2), 1);
+        if self.tile == positions && length >= sizes.long {
+            // Segments of equal length, none of which is empty.
+            let steps = self.steps(summed);
+            self.segments = steps.div_ceil(steps.div_ceil(MANY.div_ceil(blocks).min(steps)));
+        } else {
+            let work = length.saturating_mul(self.columns.positions).saturating_mul(self.block);
+            while blocks * self.tiles() < MANY && self.tile > 1 && self.tile.saturating_mul(work) >= 2 * sizes.least {
+                self.tile = even(positions, self.tile.div_ceil(2), 1);
+            }
         }
         let row = self.width() * self.block;
         let offset = |y: usize, x: usize| y * self.rows.skips[1] * row + x * self.columns.skips[1] * self.block;

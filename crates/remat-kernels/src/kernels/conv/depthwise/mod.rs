@@ -6,15 +6,15 @@
 //! multiplies, element by element, the vectors at some neighbouring positions by those of the weights, for all elements of the window
 //! ([`ElementwiseFn`](crate::base::product::micro::ElementwiseFn)).
 //!
-//! Where channels come first (NCHW), rows are transposed while they are copied. Even where positions would fill vectors this is faster than
-//! reading rows in place ([`direct`](super::direct)).
+//! Where channels come first (NCHW), rows are transposed while they are copied. Where the rows of images fill vectors this is faster
+//! than reading them in place ([`direct`](super::direct)), but for few channels and for sounds, which that algorithm keeps.
 //!
 //! The gradient of the weights is the same with many elements and few positions. The elements are cut into segments then, whose sums are
 //! kept apart and added at the end, so that there are tasks enough. The gradient of a strided convolution's image is one convolution for
 //! each phase ([`polyphase`]).
 //!
-//! The operation and the shapes alone decide whether a convolution is computed this way, and the order of its sums: summed images, then
-//! rows, then columns of the window, in parts.
+//! The operation and the shapes decide, on a CPU, whether a convolution is computed this way, and the order of its sums: summed images,
+//! then rows, then columns of the window, in parts.
 
 // Results are written through pointers, since those of several tasks interleave.
 #![allow(unsafe_code)]
@@ -30,6 +30,7 @@ pub(super) use cut::SMALL;
 use cut::{Phase, extent};
 pub(super) use cut::{SIZES, Sizes};
 
+use super::direct::{self, Direct};
 use super::output::write_part;
 use super::polyphase::{Along, phases};
 use super::row_segments::{RowSegments, copy_segments, part_inside};
@@ -41,12 +42,9 @@ use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
-use crate::kernels::matmul::{Reader, Writer, even, pack_transposed};
+use crate::kernels::matmul::{MOST_COLUMNS, Reader, Writer, chunk, even, pack_transposed_through};
 use crate::simd::Level;
 use crate::threads::Threads;
-
-/// Most channels whose rows are transposed while they are copied, where columns are innermost.
-const TRANSPOSED: usize = 32;
 
 /// The first element of an operand or the result, and its strides.
 #[derive(Clone, Copy)]
@@ -144,16 +142,30 @@ impl<A: Accumulator> Depthwise<A> {
         {
             return None;
         }
-        let both = |of: &dyn Fn(usize) -> isize| if rank == 2 { [of(0), of(1)] } else { [0, of(0)] };
+        let kernel = A::micro_kernel(Level::best());
+        // Rows of a sound, or of few channels, are better read in place than transposed.
+        let is_in_rows = !are_last && (rank == 1 || 2 * channels < kernel.columns);
+        if is_in_rows && Direct::<A>::applies(direct::SIZES, op, ins, out) {
+            return None;
+        }
+        // A sound with channels last has rows of one column, so that it can be cut; its rows are transposed otherwise.
+        let both = |of: &dyn Fn(usize) -> isize| match rank {
+            2 => [of(0), of(1)],
+            _ if are_last => [of(0), 0],
+            _ => [0, of(0)],
+        };
         let of_image = |d: usize| lhs.shape[op.lhs_dims.spatial[d]];
         let (image_stride, out_strides) = (lhs.strides[of_images], row_major(&out.shape));
         let images = if is_gradient { 1 } else { lhs.shape[of_images] };
         let (count, found) = phases(op, out, rhs);
-        let kernel = A::micro_kernel(Level::best());
         let sizes = if are_last { sizes } else { Sizes { panels: 1, ..sizes } };
         let phase = |along: &[Along]| {
             let one = Along { position: (0, 1), positions: 1, element: (0, 1), elements: 1, origin: 0, skips: [1, 1] };
-            let both = if rank == 2 { [along[0], along[1]] } else { [one, along[0]] };
+            let both = match rank {
+                2 => [along[0], along[1]],
+                _ if are_last => [along[0], one],
+                _ => [one, along[0]],
+            };
             Phase::new(sizes, both, kernel.columns, [images, summed, channels])
         };
         let phases: Vec<Phase> = found.iter().map(|along| phase(along)).collect::<Option<_>>()?;
@@ -182,14 +194,18 @@ impl<A: Accumulator> Depthwise<A> {
             images,
             summed,
             channels,
-            image: if rank == 2 { [of_image(0), of_image(1)] } else { [1, of_image(0)] },
+            image: match rank {
+                2 => [of_image(0), of_image(1)],
+                _ if are_last => [of_image(0), 1],
+                _ => [1, of_image(0)],
+            },
             has_zeros: phases.len() < count,
             phases,
             part: sizes.part,
         })
     }
 
-    /// The results that each task computes: of an image, and of some channels.
+    /// The number of blocks: of an image, and of some channels.
     fn blocks(&self, phase: &Phase) -> usize {
         self.images * self.channels.div_ceil(phase.block)
     }
@@ -216,7 +232,7 @@ impl<A: Accumulator> Depthwise<A> {
         rows: impl Iterator<Item = usize>,
         to: &mut [A],
     ) {
-        let elements = self.readers[operand].of(source);
+        let (elements, mut chunk) = (self.readers[operand].of(source), chunk());
         let Part { start, strides, first: [y, x], width, inside: [height, columns], channels, block } = *part;
         for i in rows {
             let y = y + i as i64;
@@ -224,12 +240,12 @@ impl<A: Accumulator> Depthwise<A> {
             let at = at.wrapping_add((x as isize).wrapping_mul(strides[1]));
             let inside = if (0..height as i64).contains(&y) { part_inside(x, 1, columns, width) } else { 0..0 };
             let to = &mut to[i * width * block..][..width * block];
-            if strides[1] == 1 && strides[2] != 1 && channels <= TRANSPOSED {
+            if strides[1] == 1 && strides[2] != 1 && channels <= MOST_COLUMNS {
                 to[..inside.start * block].fill(A::ZERO);
                 to[inside.end * block..].fill(A::ZERO);
                 let whole = &mut to[inside.start * block..inside.end * block];
-                pack_transposed(inside, channels, block, whole, |columns, stride, chunk| {
-                    for (i, to) in chunk.chunks_mut(stride).enumerate() {
+                pack_transposed_through(&mut chunk, inside, channels, block, whole, |columns, stride, to| {
+                    for (i, to) in to.chunks_mut(stride).enumerate() {
                         let at = at + i as isize * strides[2] + columns.start as isize;
                         elements.read(at, 1, &mut to[..columns.len()]);
                     }
@@ -256,6 +272,11 @@ impl<A: Accumulator> Depthwise<A> {
         let Task { phase, image, channels, positions, steps } = task;
         let (lhs, rhs) = (&self.lhs, &self.rhs);
         let each_image = phase.rows.elements.div_ceil(phase.step);
+        if !channels.len().is_multiple_of(self.kernel.columns) {
+            // The lanes without channels are multiplied too, and subnormal numbers would take many times as long.
+            band.fill(A::ZERO);
+            weights.fill(A::ZERO);
+        }
         for step in steps.clone() {
             let (summed, elements) = (step / each_image, piece(0..phase.rows.elements, phase.step, step % each_image));
             let (y, height) = extent(&phase.rows, positions, &elements);
@@ -279,7 +300,11 @@ impl<A: Accumulator> Depthwise<A> {
             let [first_row, first_column] = [0, 1].map(|d| along[d].0 * rhs.spatial[d]);
             let part = Part {
                 start: rhs.at(summed as isize, channels.start) + first_row + first_column,
-                strides: [along[0].1 * rhs.spatial[0], along[1].1 * rhs.spatial[1], rhs.channel],
+                strides: [
+                    along[0].1.wrapping_mul(rhs.spatial[0]),
+                    along[1].1.wrapping_mul(rhs.spatial[1]),
+                    rhs.channel,
+                ],
                 first: [elements.start as i64, 0],
                 width: phase.columns.elements,
                 inside: [phase.rows.elements, phase.columns.elements],
@@ -287,39 +312,43 @@ impl<A: Accumulator> Depthwise<A> {
             };
             self.copy_rows(1, ins[1], &part, 0..elements.len(), weights);
             let count = elements.len() * phase.columns.elements;
-            self.multiply(phase, positions.len(), count, (band, weights, sums), step > steps.start);
+            let size = [positions.len(), count, channels.len()];
+            self.multiply(phase, size, (band, weights, sums), step > steps.start);
         }
         if steps.is_empty() {
             sums.fill(A::ZERO);
         }
     }
 
-    /// Multiplies the windows of a band at some rows of positions by the weights of a step, and writes the sums or adds them.
+    /// Multiplies the windows of a band at some rows of positions by the weights of a step's elements, for some channels, and writes the sums
+    /// or adds them.
     fn multiply(
         &self,
         phase: &Phase,
-        rows: usize,
-        elements: usize,
+        [rows, elements, channels]: [usize; 3],
         (band, weights, sums): (&[A], &[A], &mut [A]),
         adds: bool,
     ) {
-        let (block, width, columns) = (phase.block, phase.width(), phase.columns.positions);
-        let across = phase.columns.skips[0] * block;
-        let tile = even(columns, self.kernel.rows, 1);
+        let (block, columns) = (phase.block, phase.columns.positions);
+        let [down, across] = [phase.rows.skips[0] * phase.width(), phase.columns.skips[0]].map(|skip| skip * block);
+        // Neighbours of a tile are columns, or rows of one column.
+        let [outer, inner] = if columns == 1 { [(1, 0), (rows, down)] } else { [(rows, down), (columns, across)] };
+        let tile = even(inner.0, self.kernel.rows, 1);
         let [of_band, of_weights, of_sums] = phase.sizes().unwrap_or_default();
-        assert!(band.len() >= of_band && weights.len() >= of_weights && sums.len() >= of_sums && rows <= phase.tile);
-        for (y, panel) in (0..rows).flat_map(|y| (0..block).step_by(self.kernel.columns).map(move |panel| (y, panel))) {
-            let from = y * phase.rows.skips[0] * width * block + panel;
-            for x in pieces(0..columns, tile) {
+        assert!(band.len() >= of_band && weights.len() >= of_weights && sums.len() >= of_sums);
+        assert!(rows <= phase.tile && channels <= block);
+        let panels = (0..channels).step_by(self.kernel.columns);
+        for (y, panel) in (0..outer.0).flat_map(|y| panels.clone().map(move |panel| (y, panel))) {
+            for x in pieces(0..inner.0, tile) {
                 for part in pieces(0..elements, self.part) {
-                    let left = band[from + x.start * across..].as_ptr();
+                    let left = band[y * outer.1 + x.start * inner.1 + panel..].as_ptr();
                     let right = weights[part.start * block + panel..].as_ptr();
                     let to = sums[(y * columns + x.start) * block + panel..].as_mut_ptr();
                     let (offsets, adds) = (&phase.offsets[part.clone()], adds || part.start > 0);
                     // SAFETY: the band has a panel of channels at each offset from these positions on, the weights have one for each
                     // offset, and the sums one for each position (the lengths of all three are checked above).
                     unsafe {
-                        (self.kernel.elementwise)(x.len(), (left, across), offsets, (right, block), (to, block), adds)
+                        (self.kernel.elementwise)(x.len(), (left, inner.1), offsets, (right, block), (to, block), adds)
                     };
                 }
             }
@@ -333,8 +362,8 @@ impl<A: Accumulator> Depthwise<A> {
     unsafe fn write(&self, task: &Task<'_>, sums: &[A], out: DisjointMut<'_, u8>) {
         let Task { phase, image, channels, positions, .. } = task;
         let (block, columns) = (phase.block, phase.columns.positions);
-        let at = |along: &Along, i: usize| (along.position.0 + i * along.position.1) as isize;
-        let strides = [phase.columns.position.1 as isize * self.out.spatial[1], self.out.channel];
+        let at = |along: &Along, i: usize| (along.position.0 + i.wrapping_mul(along.position.1)) as isize;
+        let strides = [(phase.columns.position.1 as isize).wrapping_mul(self.out.spatial[1]), self.out.channel];
         for (y, sums) in sums.chunks_exact(columns * block).take(positions.len()).enumerate() {
             let row = at(&phase.rows, positions.start + y) * self.out.spatial[0];
             let first =
