@@ -31,10 +31,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
 pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     let mut seen: HashMap<(Op, Atoms), Vars> = HashMap::new();
     rewrite(jaxpr, |b, op, ins, avals, loc| {
-        // Merging would let a computation cross the barrier, undo an intended copy, or lose an effect.
-        let is_opaque =
-            matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_))) || op.class() == Class::Effect;
-        if is_opaque || !op.bodies().is_empty() {
+        if is_opaque(&op) || !op.bodies().is_empty() {
             let op = map_bodies(&op, cse)?;
             return Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect());
         }
@@ -46,4 +43,9 @@ pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
         seen.insert(key, outs.clone());
         Ok(outs.into_iter().map(Atom::Var).collect())
     })
+}
+
+/// Whether equal equations of this operation stay apart: merging would let a computation cross a barrier, undo an intended copy, or lose an effect.
+pub(crate) fn is_opaque(op: &Op) -> bool {
+    matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_))) || op.class() == Class::Effect
 }

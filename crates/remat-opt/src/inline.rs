@@ -34,7 +34,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
 
 /// Adds the equations of a program with these operands. Equations without a location get `call`, the location of the call, and all have at least
 /// its role.
-fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Loc) -> Result<Vec<Atom>> {
+pub(crate) fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Loc) -> Result<Vec<Atom>> {
     let mut env: Env = jaxpr.var_map(None);
     for (&var, &atom) in jaxpr.ins.iter().zip(ins) {
         env[var] = Some(atom);

@@ -7,7 +7,7 @@
 //!
 //! 1. [`lru`]: a cache, which engines share
 //! 2. `memo`, `checked`, `env`, `cost`, `rewrite`, `uses`: shared by the passes
-//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `stacks`, `slice_pushdown`, `dot_transpose`, `extrema`, `padded_sums`, `scan_residuals`, `sink`:
+//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `rotate`, `algebra`, `stacks`, `slice_pushdown`, `dot_transpose`, `extrema`, `padded_sums`, `scan_residuals`, `sink`:
 //!    the passes
 //! 4. `pipeline`: their order
 //!
@@ -29,6 +29,7 @@ mod one_memory;
 mod padded_sums;
 pub mod pipeline;
 mod rewrite;
+mod rotate;
 mod scan_residuals;
 mod sink;
 mod slice_pushdown;

@@ -13,7 +13,7 @@ use std::fmt;
 use remat_ir::{Jaxpr, Pass, Result};
 
 use crate::{
-    algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, scan_residuals, sink,
+    algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, rotate, scan_residuals, sink,
     slice_pushdown, stacks,
 };
 
@@ -32,6 +32,11 @@ pub const CPU: &[Pass] = &[
         name: "inline",
         why: "calls and regions become one list of equations, names become labels, scans are unrolled as asked for",
         run: inline::pass,
+    },
+    Pass {
+        name: "rotate",
+        why: "the condition of a loop is computed at the end of its body, and what both compute once",
+        run: rotate::pass,
     },
     Pass {
         name: "algebra",

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use remat_cpu::Cpu;
 use remat_ir::{Array, Aval, CompileOptions, Device as _, MemoryStats, expect_arguments, parse_bytes, readable_bytes};
+use remat_opt::pipeline;
 use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 
 use crate::buffer::Buffer;
@@ -84,6 +85,8 @@ pub(crate) unsafe fn compile(args: &mut Compile) -> Result {
 impl Compiled {
     fn of(code: &[u8]) -> Result<Compiled> {
         let Imported { jaxpr, constants, donations } = import(&Module::read(code)?, ImportOptions::default())?;
+        // JAX writes loops with carries that nobody reads, and equal equations.
+        let jaxpr = pipeline::run(pipeline::JIT, &jaxpr)?;
         let memory_limit = limit()?;
         let donated: Vec<bool> = donations.iter().map(|&donation| donation != Donation::No).collect();
         let of_engine = constants.iter().map(|_| false).chain(donated.iter().copied()).collect();

@@ -3,7 +3,7 @@
 // Iterations run on addresses.
 #![allow(unsafe_code)]
 
-use remat_ir::{LiveValue, Result, While};
+use remat_ir::{Atom, LiveValue, Result, While};
 use remat_kernels::{Kernel, Source, Target, Threads};
 use remat_plan::aligned;
 
@@ -12,7 +12,7 @@ use super::carry::{Carry, CarryKind, carries, pairs, without_constants};
 use crate::compile::Caller;
 
 pub(super) struct WhileKernel {
-    cond: Body,
+    condition: Condition,
     body: Body,
     cond_consts: usize,
     body_consts: usize,
@@ -24,6 +24,30 @@ pub(super) struct WhileKernel {
     live: Vec<LiveValue>,
 }
 
+/// Whether there is another iteration.
+enum Condition {
+    /// This carry, which the body computes.
+    Carry(usize),
+    Computed(Body),
+}
+
+impl Condition {
+    fn new(op: &While, threads: &Threads) -> Result<Condition> {
+        let carries = &op.cond.ins[op.cond_consts..];
+        Ok(match carries.iter().position(|&carry| op.cond.outs[0] == Atom::Var(carry)) {
+            Some(carry) => Condition::Carry(carry),
+            None => Condition::Computed(Body::new(&op.cond, Caller::WITHOUT_CARRIES, threads)?),
+        })
+    }
+
+    fn body(&self) -> Option<&Body> {
+        match self {
+            Condition::Carry(_) => None,
+            Condition::Computed(body) => Some(body),
+        }
+    }
+}
+
 impl WhileKernel {
     pub(super) fn new(op: &While, threads: &Threads) -> Result<WhileKernel> {
         let count = op.body.outs.len();
@@ -31,13 +55,13 @@ impl WhileKernel {
         let body = Body::new(&jaxpr, Caller::with_carries(op.body_consts, count), threads)?;
         let first = op.cond_consts + op.body_consts;
         let (carries, second) = carries(&jaxpr, &body, first, op.body_consts, count, &is_constant);
-        let cond = Body::new(&op.cond, Caller::WITHOUT_CARRIES, threads)?;
+        let condition = Condition::new(op, threads)?;
         // Both have the same scratch memory, one after the other.
-        let larger = if cond.scratch() > body.scratch() { &cond } else { &body };
+        let larger = condition.body().filter(|condition| condition.scratch() > body.scratch()).unwrap_or(&body);
         Ok(WhileKernel {
             in_place: pairs(&carries),
             live: larger.live().collect(),
-            cond,
+            condition,
             body,
             cond_consts: op.cond_consts,
             body_consts: op.body_consts,
@@ -55,7 +79,8 @@ impl WhileKernel {
 
 impl Kernel for WhileKernel {
     fn scratch(&self, _: usize) -> usize {
-        self.offsets().1 + self.cond.scratch().max(self.body.scratch())
+        let of_condition = self.condition.body().map_or(0, Body::scratch);
+        self.offsets().1 + of_condition.max(self.body.scratch())
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -87,12 +112,18 @@ impl Kernel for WhileKernel {
                 CarryKind::Alternating(_) if iteration == 0 => ins[self.carries[c].operand].as_ptr(),
                 _ => written(c, iteration.max(1) - 1).cast_const(),
             };
-            let consts = self.cond_consts;
-            let argument = |i: usize| if i < consts { ins[i].as_ptr() } else { read(i - consts) };
-            // SAFETY: the condition reads constants and carries, and writes one bool.
-            let is_true = unsafe {
-                self.cond.run(memory, threads, argument, |_| holds);
-                holds.read() != 0
+            let is_true = match &self.condition {
+                // SAFETY: the carry is a bool.
+                Condition::Carry(carry) => unsafe { read(*carry).read() != 0 },
+                Condition::Computed(condition) => {
+                    let consts = self.cond_consts;
+                    let argument = |i: usize| if i < consts { ins[i].as_ptr() } else { read(i - consts) };
+                    // SAFETY: the condition reads constants and carries, and writes one bool.
+                    unsafe {
+                        condition.run(memory, threads, argument, |_| holds);
+                        holds.read() != 0
+                    }
+                }
             };
             if !is_true {
                 for (c, carry) in
