@@ -138,7 +138,8 @@ impl CompiledProgram {
         self.addresses() + self.arena
     }
 
-    fn addresses(&self) -> usize {
+    /// The bytes of the lists of addresses.
+    pub(crate) fn addresses(&self) -> usize {
         aligned((self.ins.len() + self.outputs.len()) * size_of::<usize>())
     }
 
@@ -151,14 +152,28 @@ impl CompiledProgram {
         &self,
         memory: *mut u8,
     ) -> (Addresses<'a, ArgId, *const u8>, Addresses<'a, OutId, *mut u8>, *mut u8) {
-        // SAFETY: the memory begins with room for both lists, one after the other; any bits are an address.
+        // SAFETY: promised by the caller.
+        unsafe {
+            let (ins, outs) = self.lists(memory);
+            (ins, outs, memory.add(self.addresses()))
+        }
+    }
+
+    /// The lists of addresses in this memory.
+    ///
+    /// # Safety
+    /// As for [`CompiledProgram::parts`], of [`CompiledProgram::addresses`] bytes.
+    pub(crate) unsafe fn lists<'a>(
+        &self,
+        memory: *mut u8,
+    ) -> (Addresses<'a, ArgId, *const u8>, Addresses<'a, OutId, *mut u8>) {
+        // SAFETY: the memory has room for both lists, one after the other; any bits are an address.
         unsafe {
             let ins = memory.cast::<*const u8>();
             let outs = ins.add(self.ins.len()).cast::<*mut u8>();
             (
                 IndexSlice::from_slice_mut(std::slice::from_raw_parts_mut(ins, self.ins.len())),
                 IndexSlice::from_slice_mut(std::slice::from_raw_parts_mut(outs, self.outputs.len())),
-                memory.add(self.addresses()),
             )
         }
     }

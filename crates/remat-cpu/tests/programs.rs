@@ -85,6 +85,22 @@ const PROGRAMS: &[(&str, &str)] = &[
          z:f32[5] = sin y in (m, z) } body_nconsts=0] a 0:i32[] x in (n, y) }",
     ),
     (
+        "a loop whose condition and body compute the same product, and whose carries change their places",
+        "{ lambda ; w:f32[3,3] x:f32[3] y:f32[3]. let n:i32[] u:f32[3] v:f32[3] = while[cond_jaxpr={ lambda ; w:f32[3,3] n:i32[] \
+         x:f32[3] y:f32[3]. let p:f32[3] = dot_general[dimension_numbers=(([0], [0]), ([], [])) \
+         preferred_element_type=float32] x w q:f32[] = reduce_max[axes=(0,)] p c:bool[] = lt q 99.0:f32[] \
+         d:bool[] = lt n 3:i32[] e:bool[] = and c d in (e,) } cond_nconsts=1 body_jaxpr={ lambda ; w:f32[3,3] n:i32[] x:f32[3] \
+         y:f32[3]. let p:f32[3] = dot_general[dimension_numbers=(([0], [0]), ([], [])) preferred_element_type=float32] x w \
+         m:i32[] = add n 1:i32[] z:f32[3] = sin p in (m, y, z) } body_nconsts=1] w w 0:i32[] x y in (n, u, v) }",
+    ),
+    (
+        "a loop whose condition has a loop",
+        "{ lambda ; x:f32[3] y:f32[3]. let n:f32[] u:f32[3] v:f32[3] = while[cond_jaxpr={ lambda ; n:f32[] x:f32[3] y:f32[3]. let \
+         m:f32[] = scan[jaxpr={ lambda ; n:f32[]. let m:f32[] = add n 1.0:f32[] in (m,) } length=3 num_carry=1 num_consts=0 \
+         reverse=False unroll=1] n c:bool[] = lt m 6.0:f32[] in (c,) } cond_nconsts=0 body_jaxpr={ lambda ; n:f32[] x:f32[3] \
+         y:f32[3]. let m:f32[] = add n 1.0:f32[] z:f32[3] = sin x in (m, y, z) } body_nconsts=0] 0.0:f32[] x y in (n, u, v) }",
+    ),
+    (
         "branches",
         "{ lambda ; a:i32[] x:f32[5]. let y:f32[5] = cond[branches=({ lambda ; x:f32[5]. let y:f32[5] = sin x in (y,) } \
          { lambda ; x:f32[5]. let in (x,) })] a x in (y,) }",

@@ -150,7 +150,8 @@ impl Merged {
     }
 }
 
-/// The values of the first `count` equations, those of the condition, that are carried to the body, and whether the body computes each of the equations.
+/// The values of the first `count` equations, those of the condition, that are carried to the body, and whether the body computes each of
+/// all equations.
 fn carried(all: &Jaxpr, count: usize) -> (Vec<Var>, Vec<bool>) {
     // Values that take more than elementwise operations and views, which are computed again in the loops that read them.
     let mut is_costly: VarMap<bool> = all.var_map(false);

@@ -7,12 +7,15 @@ use remat_ir::{Atom, Jaxpr};
 use remat_kernels::Source;
 use remat_plan::aligned;
 
-use super::body::Body;
+use super::body::{Body, Frame};
 
 /// A value that a loop hands from one iteration to the next.
 pub(super) struct Carry {
     /// The operand with the initial value.
     pub(super) operand: usize,
+    /// The argument of the body, and the body's result if it is not constant.
+    pub(super) argument: usize,
+    pub(super) result: usize,
     pub(super) bytes: usize,
     pub(super) kind: CarryKind,
 }
@@ -38,6 +41,15 @@ impl Carry {
             unsafe { std::ptr::copy_nonoverlapping(operand.as_ptr(), out, self.bytes) }
         }
     }
+
+    /// Hands the value that an iteration has written to the next one, which writes the other buffer if there are two.
+    pub(super) fn hand_over(&self, frame: &mut Frame<'_>, out: *mut u8, scratch: *mut u8) {
+        if let CarryKind::Alternating(offset) = self.kind {
+            let written = frame.out(self.result);
+            frame.set_argument(self.argument, written);
+            frame.set_out(self.result, if written == out { scratch.wrapping_add(offset) } else { out });
+        }
+    }
 }
 
 /// The carries of a body, and the bytes of their second buffers.
@@ -55,18 +67,19 @@ pub(super) fn carries(
     let mut computed = 0;
     let carries = (0..count).map(|c| {
         let bytes = jaxpr.aval(jaxpr.ins[argument + c]).bytes();
+        let result = computed;
         let kind = if is_constant[c] {
             CarryKind::Constant
         } else {
             computed += 1;
-            if body.is_donated(argument + c, computed - 1) {
+            if body.is_donated(argument + c, result) {
                 CarryKind::InPlace
             } else {
                 bytes_needed += aligned(bytes);
                 CarryKind::Alternating(bytes_needed - aligned(bytes))
             }
         };
-        Carry { operand: first + c, bytes, kind }
+        Carry { operand: first + c, argument: argument + c, result, bytes, kind }
     });
     (carries.collect(), bytes_needed)
 }

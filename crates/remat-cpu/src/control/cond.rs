@@ -19,7 +19,7 @@ impl CondKernel {
     pub(super) fn new(op: &Cond, threads: &Threads) -> Result<CondKernel> {
         let branches = op.branches.iter().map(|branch| Body::new(branch, Caller::WITHOUT_CARRIES, threads));
         let branches = branches.collect::<Result<Vec<Body>>>()?;
-        let largest = branches.iter().max_by_key(|body| body.scratch());
+        let largest = branches.iter().max_by_key(|body| body.addresses() + body.arena());
         let largest = largest.ok_or_else(|| internal("a cond has no branches".to_string()))?;
         Ok(CondKernel { live: largest.live().collect(), branches })
     }
@@ -27,7 +27,7 @@ impl CondKernel {
 
 impl Kernel for CondKernel {
     fn scratch(&self, _: usize) -> usize {
-        self.branches.iter().map(Body::scratch).max().unwrap_or(0)
+        self.branches.iter().map(|body| body.addresses() + body.arena()).max().unwrap_or(0)
     }
 
     fn live(&self) -> &[LiveValue] {
@@ -40,8 +40,12 @@ impl Kernel for CondKernel {
         let last = self.branches.len().saturating_sub(1);
         let branch = index.unwrap_or(0).clamp(0, last as i128) as usize;
         if let Some(body) = self.branches.get(branch) {
+            let (addresses, arena) = scratch.split_at_mut(body.addresses());
             // SAFETY: the branch reads operands and writes outputs, and no output is an operand.
-            unsafe { body.run(scratch.as_mut_ptr(), threads, |i| ins[i + 1].as_ptr(), |o| outs[o].as_ptr()) }
+            unsafe {
+                let frame = body.frame(addresses.as_mut_ptr(), |i| ins[i + 1].as_ptr(), |o| outs[o].as_ptr());
+                frame.run(arena.as_mut_ptr(), threads);
+            }
         }
     }
 }

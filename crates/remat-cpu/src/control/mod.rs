@@ -15,7 +15,7 @@ use remat_kernels::{Kernel, Threads};
 use self::carry::without_constants;
 use self::cond::CondKernel;
 use self::scan::ScanKernel;
-use self::while_loop::WhileKernel;
+use self::while_loop::{WhileKernel, predicate};
 use crate::compile::Caller;
 
 /// The kernel of a loop or a branch.
@@ -44,8 +44,12 @@ pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr, Caller)> {
         Call::While(op) => {
             let count = op.body.outs.len();
             let body = without_constants(&op.body, op.body_consts, count).0;
-            let condition = ("condition".to_string(), Jaxpr::clone(&op.cond), Caller::WITHOUT_CARRIES);
-            vec![condition, ("body".to_string(), body, Caller::with_carries(op.body_consts, count))]
+            let condition = || ("condition".to_string(), Jaxpr::clone(&op.cond), Caller::WITHOUT_CARRIES);
+            let condition = predicate(op).is_none().then(condition);
+            condition
+                .into_iter()
+                .chain([("body".to_string(), body, Caller::with_carries(op.body_consts, count))])
+                .collect()
         }
         Call::Cond(op) => {
             let name = |i: usize| format!("branch {i}");

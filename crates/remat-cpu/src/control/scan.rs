@@ -52,7 +52,7 @@ impl ScanKernel {
 
 impl Kernel for ScanKernel {
     fn scratch(&self, _: usize) -> usize {
-        self.second + self.body.scratch()
+        self.second + self.body.addresses() + self.body.arena()
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -72,37 +72,40 @@ impl Kernel for ScanKernel {
                 unsafe { carry.begin(&ins[carry.operand], out.as_ptr()) }
             }
         }
-        for iteration in 0..self.length {
-            let slice = if self.reverse { self.length - 1 - iteration } else { iteration };
+        let first = if self.reverse { self.length.saturating_sub(1) } else { 0 };
+        let step = |bytes: usize| if self.reverse { bytes.wrapping_neg() } else { bytes };
+        let argument = |i: usize| match i.checked_sub(self.consts).map(|c| (c, self.carries.get(c))) {
+            None => ins[i].as_ptr(),
+            Some((_, Some(Carry { kind: CarryKind::Alternating(_), .. }))) => ins[i].as_ptr(),
+            Some((c, Some(_))) => outs[c].as_ptr().cast_const(),
+            Some((c, None)) => ins[i].as_ptr().wrapping_add(first * self.xs[c - self.carries.len()]),
+        };
+        let output = |o: usize| match self.computed.get(o).map(|&c| (c, self.carries[c].kind)) {
             // The last iteration writes the output, the one before it the second buffer, and so on.
-            let written = |c: usize, iteration: usize| match self.carries[c].kind {
-                CarryKind::Alternating(offset) if (self.length - 1 - iteration) % 2 == 1 => {
-                    scratch.wrapping_add(offset)
-                }
-                _ => outs[c].as_ptr(),
-            };
-            let argument = |i: usize| {
-                if i < self.consts {
-                    return ins[i].as_ptr();
-                }
-                let c = i - self.consts;
-                match self.carries.get(c) {
-                    Some(carry) if iteration == 0 && matches!(carry.kind, CarryKind::Alternating(_)) => ins[i].as_ptr(),
-                    Some(carry) if carry.kind == CarryKind::Constant => outs[c].as_ptr().cast_const(),
-                    Some(_) => written(c, iteration.saturating_sub(1)).cast_const(),
-                    None => ins[i].as_ptr().wrapping_add(slice * self.xs[c - self.carries.len()]),
-                }
-            };
-            let output = |o: usize| match self.computed.get(o) {
-                Some(&c) => written(c, iteration),
-                None => {
-                    let y = o - self.computed.len();
-                    outs[self.carries.len() + y].as_ptr().wrapping_add(slice * self.ys[y])
-                }
-            };
+            Some((_, CarryKind::Alternating(offset))) if self.length.is_multiple_of(2) => scratch.wrapping_add(offset),
+            Some((c, _)) => outs[c].as_ptr(),
+            None => {
+                let y = o - self.computed.len();
+                outs[self.carries.len() + y].as_ptr().wrapping_add(first * self.ys[y])
+            }
+        };
+        let addresses = scratch.wrapping_add(self.second);
+        let arena = addresses.wrapping_add(self.body.addresses());
+        // SAFETY: the scratch memory has room for the addresses after the second buffers.
+        let mut frame = unsafe { self.body.frame(addresses, argument, output) };
+        for _ in 0..self.length {
             // SAFETY: an iteration reads the buffers that the one before wrote, and writes its own slices and the other buffer
             // of each carry, or the same where the body allows it.
-            unsafe { self.body.run(scratch.wrapping_add(self.second), threads, argument, output) }
+            unsafe { frame.run(arena, threads) }
+            for (carry, out) in self.carries.iter().zip(outs) {
+                carry.hand_over(&mut frame, out.as_ptr(), scratch);
+            }
+            for (i, &bytes) in (self.consts + self.carries.len()..).zip(&self.xs) {
+                frame.set_argument(i, frame.argument(i).wrapping_add(step(bytes)));
+            }
+            for (o, &bytes) in (self.computed.len()..).zip(&self.ys) {
+                frame.set_out(o, frame.out(o).wrapping_add(step(bytes)));
+            }
         }
     }
 }

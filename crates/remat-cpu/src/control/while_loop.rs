@@ -28,15 +28,14 @@ pub(super) struct WhileKernel {
 enum Condition {
     /// This carry, which the body computes.
     Carry(usize),
-    Computed(Body),
+    Computed(Box<Body>),
 }
 
 impl Condition {
     fn new(op: &While, threads: &Threads) -> Result<Condition> {
-        let carries = &op.cond.ins[op.cond_consts..];
-        Ok(match carries.iter().position(|&carry| op.cond.outs[0] == Atom::Var(carry)) {
+        Ok(match predicate(op) {
             Some(carry) => Condition::Carry(carry),
-            None => Condition::Computed(Body::new(&op.cond, Caller::WITHOUT_CARRIES, threads)?),
+            None => Condition::Computed(Box::new(Body::new(&op.cond, Caller::WITHOUT_CARRIES, threads)?)),
         })
     }
 
@@ -48,6 +47,11 @@ impl Condition {
     }
 }
 
+/// The carry that is the condition of a rotated loop.
+pub(super) fn predicate(op: &While) -> Option<usize> {
+    op.cond.ins[op.cond_consts..].iter().position(|&carry| op.cond.outs[0] == Atom::Var(carry))
+}
+
 impl WhileKernel {
     pub(super) fn new(op: &While, threads: &Threads) -> Result<WhileKernel> {
         let count = op.body.outs.len();
@@ -56,8 +60,8 @@ impl WhileKernel {
         let first = op.cond_consts + op.body_consts;
         let (carries, second) = carries(&jaxpr, &body, first, op.body_consts, count, &is_constant);
         let condition = Condition::new(op, threads)?;
-        // Both have the same scratch memory, one after the other.
-        let larger = condition.body().filter(|condition| condition.scratch() > body.scratch()).unwrap_or(&body);
+        // Both have the same arena, one after the other.
+        let larger = condition.body().filter(|condition| condition.arena() > body.arena()).unwrap_or(&body);
         Ok(WhileKernel {
             in_place: pairs(&carries),
             live: larger.live().collect(),
@@ -71,16 +75,25 @@ impl WhileKernel {
         })
     }
 
-    /// The offsets in the scratch memory of the condition's result and of the bodies' memory.
-    fn offsets(&self) -> (usize, usize) {
-        (self.second, self.second + aligned(1))
+    /// The offsets in the scratch memory, after the second buffers: of the addresses of the body, those of the condition, the condition's
+    /// result, and the arena of both.
+    fn offsets(&self) -> [usize; 4] {
+        let body = self.second;
+        let condition = body + self.body.addresses();
+        match self.condition.body() {
+            None => [body, condition, condition, condition],
+            Some(computed) => {
+                let holds = condition + computed.addresses();
+                [body, condition, holds, holds + aligned(1)]
+            }
+        }
     }
 }
 
 impl Kernel for WhileKernel {
     fn scratch(&self, _: usize) -> usize {
-        let of_condition = self.condition.body().map_or(0, Body::scratch);
-        self.offsets().1 + of_condition.max(self.body.scratch())
+        let [.., arena] = self.offsets();
+        arena + self.condition.body().map_or(0, Body::arena).max(self.body.arena())
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -94,7 +107,7 @@ impl Kernel for WhileKernel {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let outs = &*outs;
         let scratch = scratch.as_mut_ptr();
-        let (holds, memory) = (scratch.wrapping_add(self.offsets().0), scratch.wrapping_add(self.offsets().1));
+        let [addresses, of_condition, holds, arena] = self.offsets().map(|offset| scratch.wrapping_add(offset));
         for (carry, out) in self.carries.iter().zip(outs) {
             if !matches!(carry.kind, CarryKind::Alternating(_)) {
                 // SAFETY: operand and output of this carry.
@@ -102,47 +115,46 @@ impl Kernel for WhileKernel {
             }
         }
         // The first iteration writes the outputs, the next the second buffers, and so on.
-        let written = |c: usize, iteration: usize| match self.carries[c].kind {
-            CarryKind::Alternating(offset) if iteration % 2 == 1 => scratch.wrapping_add(offset),
-            _ => outs[c].as_ptr(),
+        let argument = |i: usize| match i.checked_sub(self.body_consts).map(|c| (c, &self.carries[c])) {
+            None => ins[self.cond_consts + i].as_ptr(),
+            Some((_, Carry { kind: CarryKind::Alternating(_), operand, .. })) => ins[*operand].as_ptr(),
+            Some((c, _)) => outs[c].as_ptr().cast_const(),
         };
-        let mut iteration = 0;
+        // SAFETY: the scratch memory has room for the addresses.
+        let mut frame = unsafe { self.body.frame(addresses, argument, |o| outs[self.computed[o]].as_ptr()) };
         loop {
-            let read = |c: usize| match self.carries[c].kind {
-                CarryKind::Alternating(_) if iteration == 0 => ins[self.carries[c].operand].as_ptr(),
-                _ => written(c, iteration.max(1) - 1).cast_const(),
-            };
             let is_true = match &self.condition {
                 // SAFETY: the carry is a bool.
-                Condition::Carry(carry) => unsafe { read(*carry).read() != 0 },
+                Condition::Carry(carry) => unsafe { frame.argument(self.body_consts + carry).read() != 0 },
                 Condition::Computed(condition) => {
-                    let consts = self.cond_consts;
-                    let argument = |i: usize| if i < consts { ins[i].as_ptr() } else { read(i - consts) };
-                    // SAFETY: the condition reads constants and carries, and writes one bool.
+                    let argument = |i: usize| match i.checked_sub(self.cond_consts) {
+                        None => ins[i].as_ptr(),
+                        Some(c) => frame.argument(self.body_consts + c),
+                    };
+                    // SAFETY: the condition reads constants and carries, and writes one bool. Its arena is the body's, which does not run.
                     unsafe {
-                        condition.run(memory, threads, argument, |_| holds);
+                        condition.frame(of_condition, argument, |_| holds).run(arena, threads);
                         holds.read() != 0
                     }
                 }
             };
             if !is_true {
-                for (c, carry) in
-                    self.carries.iter().enumerate().filter(|(_, c)| matches!(c.kind, CarryKind::Alternating(_)))
-                {
-                    let (from, to) = (read(c), outs[c].as_ptr());
-                    if from != to.cast_const() {
-                        // SAFETY: both have the bytes of the carry and are different buffers.
-                        unsafe { std::ptr::copy_nonoverlapping(from, to, carry.bytes) }
-                    }
-                }
-                return;
+                break;
             }
-            let consts = self.body_consts;
-            let argument = |i: usize| if i < consts { ins[self.cond_consts + i].as_ptr() } else { read(i - consts) };
             // SAFETY: an iteration reads the buffers that the one before wrote, and writes the other buffer of each carry, or
             // the same where the body allows it.
-            unsafe { self.body.run(memory, threads, argument, |o| written(self.computed[o], iteration)) }
-            iteration += 1;
+            unsafe { frame.run(arena, threads) }
+            for (carry, out) in self.carries.iter().zip(outs) {
+                carry.hand_over(&mut frame, out.as_ptr(), scratch);
+            }
+        }
+        for (carry, out) in self.carries.iter().zip(outs) {
+            let (from, to) = (frame.argument(carry.argument), out.as_ptr());
+            if from != to.cast_const() {
+                // SAFETY: both have the bytes of the carry and are different buffers: one that alternates is elsewhere before the first
+                // iteration and after every second one.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, carry.bytes) }
+            }
         }
     }
 }
