@@ -155,6 +155,6 @@ mod tests {
         list(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text.lines().count(), remat_kernels::algorithms().len());
-        assert!(text.starts_with("conv=winograd ") && text.contains("\ndot=blocked "), "{text}");
+        assert!(text.starts_with("conv=depthwise ") && text.contains("\ndot=blocked "), "{text}");
     }
 }
