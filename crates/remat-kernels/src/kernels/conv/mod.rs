@@ -72,6 +72,11 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
     choice::kernel::<Convolutions>(&Convolution { op, ins, out })
 }
 
+/// Fills an output of this dtype, of which some elements meet none of the image.
+fn fill_with_zeros(out: &mut Target<'_>, dtype: DType, threads: &Threads) {
+    with_word!(dtype, W => threads.for_each_chunk(out.words_mut::<W>(), TASK_BYTES, |_, part| part.fill(W::default())));
+}
+
 /// How the products of a convolution are computed.
 trait Multiplier: Send + Sync {
     /// How products are cut into tasks.
@@ -156,10 +161,7 @@ impl<M: Multiplier> Kernel for ConvKernel<M> {
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         if self.has_zeros {
-            with_word!(self.dtype, W => {
-                let out = outs[0].words_mut::<W>();
-                threads.for_each_chunk(out, TASK_BYTES, |_, part| part.fill(W::default()));
-            });
+            fill_with_zeros(&mut outs[0], self.dtype, threads);
         }
         let all = DisjointMut::bytes(&mut outs[0]);
         // Convolves a batch of groups and images, from `first` on.

@@ -31,6 +31,7 @@ use cut::{Phase, extent};
 pub(super) use cut::{SIZES, Sizes};
 
 use super::direct::{self, Direct};
+use super::fill_with_zeros;
 use super::output::write_part;
 use super::polyphase::{Along, phases};
 use super::row_segments::{RowSegments, copy_segments, part_inside};
@@ -38,9 +39,7 @@ use crate::base::disjoint::DisjointMut;
 use crate::base::pieces::{piece, pieces};
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::base::scratch;
-use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
-use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::kernels::matmul::{MOST_COLUMNS, Reader, Writer, chunk, even, pack_transposed_through};
 use crate::simd::Level;
@@ -110,6 +109,16 @@ struct Part {
     block: usize,
 }
 
+/// What belongs to the rows and to the columns of an image. A sound has `one` of either: with channels last its rows have one column, so that
+/// it can be cut, and otherwise it is one row, which is transposed.
+fn rows_and_columns<T>(rank: usize, are_last: bool, one: T, of: impl Fn(usize) -> T) -> [T; 2] {
+    match rank {
+        2 => [of(0), of(1)],
+        _ if are_last => [of(0), one],
+        _ => [one, of(0)],
+    }
+}
+
 impl<A: Accumulator> Depthwise<A> {
     /// Whether this method computes a convolution and pays for it.
     pub(super) fn applies(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> bool {
@@ -148,24 +157,13 @@ impl<A: Accumulator> Depthwise<A> {
         if is_in_rows && Direct::<A>::applies(direct::SIZES, op, ins, out) {
             return None;
         }
-        // A sound with channels last has rows of one column, so that it can be cut; its rows are transposed otherwise.
-        let both = |of: &dyn Fn(usize) -> isize| match rank {
-            2 => [of(0), of(1)],
-            _ if are_last => [of(0), 0],
-            _ => [0, of(0)],
-        };
-        let of_image = |d: usize| lhs.shape[op.lhs_dims.spatial[d]];
         let (image_stride, out_strides) = (lhs.strides[of_images], row_major(&out.shape));
         let images = if is_gradient { 1 } else { lhs.shape[of_images] };
         let (count, found) = phases(op, out, rhs);
         let sizes = if are_last { sizes } else { Sizes { panels: 1, ..sizes } };
         let phase = |along: &[Along]| {
             let one = Along { position: (0, 1), positions: 1, element: (0, 1), elements: 1, origin: 0, skips: [1, 1] };
-            let both = match rank {
-                2 => [along[0], along[1]],
-                _ if are_last => [along[0], one],
-                _ => [one, along[0]],
-            };
+            let both = rows_and_columns(rank, are_last, one, |d| along[d]);
             Phase::new(sizes, both, kernel.columns, [images, summed, channels])
         };
         let phases: Vec<Phase> = found.iter().map(|along| phase(along)).collect::<Option<_>>()?;
@@ -177,28 +175,24 @@ impl<A: Accumulator> Depthwise<A> {
                 start: lhs.offset as isize,
                 image: image_stride,
                 channel: lhs.strides[of_channels],
-                spatial: both(&|d| lhs.strides[op.lhs_dims.spatial[d]]),
+                spatial: rows_and_columns(rank, are_last, 0, |d| lhs.strides[op.lhs_dims.spatial[d]]),
             },
             rhs: Strides {
                 start: rhs.offset as isize,
                 image: rhs.strides[op.rhs_dims.second],
                 channel: rhs.strides[op.rhs_dims.first],
-                spatial: both(&|d| rhs.strides[op.rhs_dims.spatial[d]]),
+                spatial: rows_and_columns(rank, are_last, 0, |d| rhs.strides[op.rhs_dims.spatial[d]]),
             },
             out: Strides {
                 start: 0,
                 image: out_strides[op.out_dims.first],
                 channel: out_strides[op.out_dims.second],
-                spatial: both(&|d| out_strides[op.out_dims.spatial[d]]),
+                spatial: rows_and_columns(rank, are_last, 0, |d| out_strides[op.out_dims.spatial[d]]),
             },
             images,
             summed,
             channels,
-            image: match rank {
-                2 => [of_image(0), of_image(1)],
-                _ if are_last => [of_image(0), 1],
-                _ => [1, of_image(0)],
-            },
+            image: rows_and_columns(rank, are_last, 1, |d| lhs.shape[op.lhs_dims.spatial[d]]),
             has_zeros: phases.len() < count,
             phases,
             part: sizes.part,
@@ -437,10 +431,7 @@ impl<A: Accumulator> Kernel for Depthwise<A> {
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         if self.has_zeros {
-            with_word!(self.writer.dtype, W => {
-                let out = outs[0].words_mut::<W>();
-                threads.for_each_chunk(out, TASK_BYTES, |_, part| part.fill(W::default()));
-            });
+            fill_with_zeros(&mut outs[0], self.writer.dtype, threads);
         }
         let out = DisjointMut::bytes(&mut outs[0]);
         self.phases.iter().for_each(|phase| self.phase(phase, ins, out, scratch, threads));
