@@ -52,18 +52,18 @@ fn a_file_says_what_flags_say() {
 #[test]
 fn what_does_not_fit_is_said_before_it_begins() {
     let at = folder();
-    let flags = "--layers 6 --width 32 --heads 2 --context 200 --batch 8 --policy none --steps 3 --sample 0";
+    let flags = "--layers 1 --width 32 --heads 2 --context 200 --batch 8 --policy none --steps 3 --sample 0";
     let output = stdout(remat(at.path(), &format!("train {flags} --save free")));
     let peak = output.lines().find(|line| line.starts_with("a step takes ")).unwrap();
     for part in ["parameters", "optimizer state", "gradients", "activations"] {
         assert!(peak.contains(part), "{peak}");
     }
     // The program itself takes some tens of MiB.
-    let output = remat(at.path(), &format!("train {flags} --save run --memory-limit 48MiB"));
+    let output = remat(at.path(), &format!("train {flags} --save run --memory-limit 20MiB"));
     let table = String::from_utf8(output.stdout.clone()).unwrap();
     let message = error(output);
     assert!(
-        message.starts_with("error: training needs ") && message.contains(" more than the memory limit, 48.00 MiB"),
+        message.starts_with("error: training needs ") && message.contains(" more than the memory limit, 20.00 MiB"),
         "{message}"
     );
     assert!(message.contains("; model, optimizer and batch alone take "), "{message}");
@@ -100,7 +100,7 @@ fn resident(folder: &Path, args: &str) -> usize {
 #[test]
 fn a_step_that_does_not_fit_computes_values_again() {
     let at = folder();
-    let flags = "train --layers 6 --width 32 --heads 2 --context 200 --batch 64 --policy none --steps 1 --sample 0 --eval-every 0";
+    let flags = "train --layers 2 --width 32 --heads 2 --context 200 --batch 128 --policy none --steps 1 --sample 0 --eval-every 0";
     let free = stdout(remat(at.path(), &format!("{flags} --save free")));
     // The most that the process had in memory.
     let resident = |output: &str| -> usize {

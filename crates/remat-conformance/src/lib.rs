@@ -106,7 +106,7 @@ macro_rules! tests {
             programs::batches_of_gradients_agree,
             /// Second derivatives of the closed set.
             programs::second_derivatives_agree,
-            /// Values, gradients and batches of 150 random programs; `PROPTEST_CASES` sets another number.
+            /// Values, gradients and batches of random programs, as many as [`random_programs::config`] says.
             programs::random_programs_agree,
             /// Random programs of operations that are rounded once, compared bit for bit, so that no rounding between two operations of a
             /// loop is missing or added.

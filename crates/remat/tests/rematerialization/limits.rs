@@ -5,6 +5,7 @@ use remat::{
     Cpu, DType, ErrorKind, JitOptions, OverLimit, Policy, Result, Tensor, checkpoint, grad, jit_with, scan, tree,
     value_and_grad,
 };
+use remat_testkit::sized;
 
 type Layers = Vec<Tensor>;
 
@@ -21,7 +22,7 @@ fn data(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
 }
 
 fn layers(dtype: DType) -> Layers {
-    (0..8).map(|seed| data(dtype, &[64, 64], seed)).collect()
+    (0..sized(6, 8)).map(|seed| data(dtype, &[64, 64], seed)).collect()
 }
 
 fn bits(results: &Layers) -> Vec<u64> {
