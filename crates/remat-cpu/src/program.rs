@@ -1,6 +1,6 @@
 //! Compiled programs: their kernels, the memory of the operands, and how they run.
 
-// Operands lie at offsets of one arena. The memory plan keeps them apart, and its checker has verified that.
+// Operands lie at offsets of one arena and of outputs. The memory plan keeps them apart, and its checker has verified that.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;

@@ -9,7 +9,7 @@
 //! 2. `graph`: steps and buffers
 //! 3. `liveness`, `outputs`, `donated`: live ranges of buffers in an order; which of them are outputs; the graph for callers who donate
 //! 4. `schedule`: an order of the steps with a low peak
-//! 5. `memory`: the offset of every value in one arena, and the checker of such plans
+//! 5. `memory`: the offset of every value in one arena or in an output that is not yet written, and the checker of such plans
 //! 6. `repeat`: schedules in which steps run again, and their judge
 //! 7. `chain`: which blocks of a chain keep what their backward pass reads, and which run again
 //! 8. `bound`, `search`: what to compute again within a limit, and how far from the best it can be

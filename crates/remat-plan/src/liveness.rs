@@ -31,6 +31,15 @@ pub(crate) struct Block {
     pub(crate) bytes: usize,
     /// The output that the last of them is, if it is one. The memory is then the output's, not part of the arena.
     pub(crate) output: Option<BufferId>,
+    /// The output in whose memory the block lies before a step writes it, and the offset there, if it was moved out of the arena.
+    pub(crate) within: Option<(BufferId, usize)>,
+}
+
+impl Block {
+    /// Whether it is a part of the arena.
+    pub(crate) fn is_in_arena(&self) -> bool {
+        self.output.is_none() && self.within.is_none()
+    }
 }
 
 /// The storage of a buffer.
@@ -76,7 +85,7 @@ impl Liveness {
             for &output in &step.writes {
                 if graph.is_temporary(output) && liveness.storage[output] == Storage::Own {
                     let bytes = graph.bytes(output);
-                    let block = Block { first: position, last: last[output], bytes, output: None };
+                    let block = Block { first: position, last: last[output], bytes, output: None, within: None };
                     liveness.storage[output] = Storage::Block(liveness.blocks.push(block));
                 }
             }
@@ -128,7 +137,7 @@ impl Liveness {
     /// The live bytes of the arena while each step runs, including scratch memory.
     pub(crate) fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
         let mut change = vec![0isize; order.len() + 1];
-        for block in self.blocks.iter().filter(|block| block.output.is_none()) {
+        for block in self.blocks.iter().filter(|block| block.is_in_arena()) {
             change[block.first] += block.bytes as isize;
             change[block.last + 1] -= block.bytes as isize;
         }

@@ -89,7 +89,7 @@ fn found<'a>(source: &'a Source, plan: &Plan) -> Found<'a> {
     let unit = source.unit();
     let place = |&buffer: &BufferId| match memory.locations[buffer] {
         Location::Arena(offset) => Place::Offset(offset / unit),
-        Location::Buffer(output) => Place::Output { output: output.index() },
+        Location::Buffer(output) | Location::Within { output, .. } => Place::Output { output: output.index() },
     };
     let steps = || found.schedule.runs.iter().map(|step| step.index());
     let scratch = |(step, &offset): (StepId, &usize)| (runs.graph.steps[step].scratch > 0).then_some(offset / unit);

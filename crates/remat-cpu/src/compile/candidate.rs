@@ -51,6 +51,13 @@ impl Ordered {
         let plan = plan_memory(graph, &order)?;
         Ok(Ordered { order, plan })
     }
+
+    /// The same order, with temporaries in outputs that no step has written yet where the arena is then smaller.
+    fn within_outputs(self, graph: &Graph, kernels: &Kernels<'_>) -> Result<Ordered> {
+        let Ordered { order, plan } = self;
+        let plan = plan.within_outputs(graph, &order, |output, buffer| kernels.may_hold(output, buffer))?;
+        Ok(Ordered { order, plan })
+    }
 }
 
 impl<'a> Subject<'a> {
@@ -72,15 +79,56 @@ impl<'a> Subject<'a> {
         // The body of a loop or a branch donates what its control flow allows, and its plan accounts for that.
         let donated = if self.caller == Caller::User { graph.for_donated_arguments() } else { None };
         let donating = donated.as_ref().map(Ordered::new).transpose()?;
-        let program = |ordered: &Ordered| layout::program(self.jaxpr, &kernels, &results, ordered);
-        let programs = Programs::new(program(&keeping)?, donating.as_ref().map(program).transpose()?);
+        let programs = self.programs(&kernels, &results, &keeping, donating.as_ref())?;
         Ok(Candidate { kernels, results, keeping, donating, programs, time })
+    }
+
+    /// The same steps in the same orders, with temporaries in outputs that no step has written yet where the arena is then smaller. The
+    /// memory of the outputs of a loop's or a branch's body may be that of its arguments, and holds nothing else.
+    ///
+    /// # Errors
+    /// If the plan is wrong.
+    pub(super) fn within_outputs(&self, candidate: Candidate<'a>) -> Result<Candidate<'a>> {
+        if self.caller != Caller::User || candidate.arenas() == (0, 0) {
+            return Ok(candidate);
+        }
+        let before = candidate.arenas();
+        let Candidate { kernels, results, keeping, donating, programs, time } = candidate;
+        let graph = kernels.graph();
+        let donating = match (donating, graph.for_donated_arguments()) {
+            (Some(donating), Some(graph)) => Some(donating.within_outputs(&graph, &kernels)?),
+            (donating, _) => donating,
+        };
+        let keeping = keeping.within_outputs(&graph, &kernels)?;
+        let mut candidate = Candidate { kernels, results, keeping, donating, programs, time };
+        if candidate.arenas() != before {
+            let Candidate { kernels, results, keeping, donating, .. } = &candidate;
+            candidate.programs = self.programs(kernels, results, keeping, donating.as_ref())?;
+        }
+        Ok(candidate)
+    }
+
+    /// The programs in these orders.
+    fn programs(
+        &self,
+        kernels: &Kernels<'_>,
+        results: &IndexVec<ResultId, ProgramResult>,
+        keeping: &Ordered,
+        donating: Option<&Ordered>,
+    ) -> Result<Programs> {
+        let program = |ordered: &Ordered| layout::program(self.jaxpr, kernels, results, ordered);
+        Ok(Programs::new(program(keeping)?, donating.map(program).transpose()?))
     }
 }
 
 impl Candidate<'_> {
     pub(super) fn steps(&self) -> &Rc<Steps> {
         &self.kernels.steps
+    }
+
+    /// The bytes of the arenas, for callers who keep arguments and who donate them.
+    fn arenas(&self) -> (usize, usize) {
+        (self.keeping.plan.arena, self.for_donating().plan.arena)
     }
 
     /// The order and memory for callers who donate arguments.

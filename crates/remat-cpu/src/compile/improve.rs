@@ -3,6 +3,9 @@
 //! Without a limit a program fits if it needs no more memory than before, whatever its callers donate. With a limit it fits if its caller's
 //! call is within the limit, or needs no more than before. If moves do not fit, those that need the memory where it is short are left out,
 //! and the rest is tried again.
+//!
+//! Temporaries are placed in outputs that no step has written yet after all moves, so that the steps do not depend on it. Only within a limit,
+//! where it decides what fits, is that done before and after each move.
 
 use std::collections::HashSet;
 
@@ -90,7 +93,10 @@ impl<'a> Subject<'a> {
         let mut excluded: HashSet<Var> = HashSet::new();
         for attempt in 1..=ATTEMPTS {
             let Some(Proposal { steps, moves }) = best.proposed(mover, room, &excluded)? else { break };
-            let other = self.candidate(steps)?;
+            let other = match allowed {
+                Allowed::AsBefore => self.candidate(steps)?,
+                Allowed::Within(..) => self.within_outputs(self.candidate(steps)?)?,
+            };
             if other.time <= best.time && allowed.fits(&other.programs, &best.programs, self.caller) {
                 decided.extend(moves.into_iter().map(|change| Decided { change, outcome: Outcome::Made }));
                 return Ok(other);

@@ -71,6 +71,13 @@ impl<'a> Kernels<'a> {
         Graph { steps: self.nodes.clone(), buffers: self.buffers.nodes() }
     }
 
+    /// Whether the memory of an output may hold another buffer. It is aligned for the elements of the output, and any byte is an element of
+    /// every dtype but bool.
+    pub(super) fn may_hold(&self, output: BufferId, buffer: BufferId) -> bool {
+        let [output, buffer] = [output, buffer].map(|buffer| self.buffers.aval(buffer).dtype);
+        buffer.size() <= output.size() && (buffer == DType::Bool || output != DType::Bool)
+    }
+
     /// The time of a step, in picoseconds by the cost model.
     pub(super) fn time(&self, step: StepId) -> u64 {
         self.nodes[step].cost

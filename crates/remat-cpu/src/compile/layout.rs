@@ -99,6 +99,10 @@ fn span(kernels: &Kernels<'_>, plan: &MemoryPlan, slice: &BufferSlice) -> Result
     }
     let (memory, start) = match plan.locations[buffer] {
         Location::Arena(offset) => (Memory::Arena, offset),
+        Location::Within { output, offset } => match kernels.buffers.owner(output) {
+            Owner::Output(out) if kernels.may_hold(output, buffer) => (Memory::Output(out), offset),
+            _ => return Err(internal(format!("{buffer} lies in {output}, which cannot hold it"))),
+        },
         Location::Buffer(target) => match kernels.buffers.owner(target) {
             Owner::Argument(argument) => (Memory::Argument(argument), 0),
             Owner::Output(out) => (Memory::Output(out), 0),

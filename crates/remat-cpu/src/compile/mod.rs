@@ -71,6 +71,7 @@ impl<'a> Subject<'a> {
         let steps = Steps::of(pipeline::run(pipeline::CPU, self.jaxpr)?)?;
         let mut decided = Vec::new();
         let candidate = self.improved(self.candidate(steps)?, Allowed::AsBefore, &mut decided)?;
+        let candidate = self.within_outputs(candidate)?;
         let limit = limit.filter(|limit| !limit.fits(&candidate.programs));
         let Some(limit) = limit else { return Ok(Chosen { candidate, rematerialization: None, decided }) };
         let plans = Plans::new(*self, &limit.caller, &candidate);

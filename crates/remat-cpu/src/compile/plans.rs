@@ -345,7 +345,7 @@ impl<'a, 'c> Plans<'a, 'c> {
     fn first(&self, form: &Form, plan: &Rematerialized) -> Result<Candidate<'a>> {
         let Schedule { runs } = &plan.schedule;
         let parts: Vec<Part> = runs.iter().filter_map(|step| form.parts.get(step.index())).cloned().collect();
-        self.subject.candidate(form.steps.repeated(&parts)?)
+        self.subject.within_outputs(self.subject.candidate(form.steps.repeated(&parts)?)?)
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn ranges(
             }
             let (reserved, place) = match plan.locations[buffer] {
                 Location::Arena(offset) => (bytes, Place::Arena(offset)),
-                Location::Buffer(_) => (0, Place::Shared),
+                Location::Buffer(_) | Location::Within { .. } => (0, Place::Shared),
             };
             if let Place::Arena(offset) = place
                 && let Some(before) = last_at.insert(offset, ranges.len()).and_then(|before| ranges.get_mut(before))

@@ -89,7 +89,7 @@ impl Search {
         let Search { last, best, limit, .. } = &*self;
         let form = &last.form;
         let fits = last.peak <= *limit;
-        // What the engine needs beyond the plan, the next plan leaves free.
+        // What the engine needs beyond the plan, the next plan leaves free; what lies in outputs instead of the arena, it may use.
         let arena = (form.arena + last.planned_peak).saturating_sub(form.peak);
         let next = (form.goal(*limit) + last.plan.judged.peak).saturating_sub(arena);
         // One that needs too much may be far faster, since its loops could be computed in blocks: then the next one is for fewer bytes.

@@ -70,7 +70,7 @@ fn lowered_and_compiled(text: &str) -> [(usize, usize); 2] {
     };
     let steps = Steps::of(pipeline::run(pipeline::CPU, &jaxpr).expect("it is lowered")).expect("it has steps");
     let subject = Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default() };
-    let lowered = subject.candidate(steps).and_then(counts);
+    let lowered = subject.candidate(steps).and_then(|candidate| subject.within_outputs(candidate)).and_then(counts);
     let compiled = subject.chosen(None).and_then(|chosen| counts(chosen.candidate));
     [lowered, compiled].map(|counts| counts.expect("it is planned"))
 }

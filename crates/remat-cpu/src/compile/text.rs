@@ -9,10 +9,11 @@
 //!   in (out0, arg0) }
 //! ```
 //!
-//! A temporary has its offset in bytes in the arena after an `@`; a value that lies in the memory of an output has the name of that output
-//! there. A value that a loop does not store is an `x`. An operation that has several algorithms has the name of the chosen one in brackets.
-//! An operand that is a view has its layout in brackets, in elements. Scratch memory and the barriers that a step waits for follow in a
-//! comment. The steps of loop and branch bodies are listed below their step.
+//! A temporary has its offset in bytes in the arena after an `@`; a value that lies in the memory of the output that it becomes has the name of
+//! that output there, and one in an output that no step has written yet also its offset, as in `@out0+64`. A value that a loop does not store
+//! is an `x`. An operation that has several algorithms has the name of the chosen one in brackets. An operand that is a view has its layout in
+//! brackets, in elements. Scratch memory and the barriers that a step waits for follow in a comment. The steps of loop and branch bodies are
+//! listed below their step.
 
 use remat_ir::{Eqn, Op, Result, Var};
 use remat_kernels::{Layout, Threads};
@@ -199,6 +200,7 @@ impl Candidate<'_> {
             Location::Arena(offset) => format!("@{offset}"),
             Location::Buffer(target) if target == buffer => String::new(),
             Location::Buffer(target) => format!("@{}", self.name(target)),
+            Location::Within { output, offset } => format!("@{}+{offset}", self.name(output)),
         };
         format!("{}:{}{memory}", self.name(buffer), self.kernels.buffers.aval(buffer))
     }

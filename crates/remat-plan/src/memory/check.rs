@@ -73,6 +73,17 @@ fn locations(graph: &Graph, plan: &MemoryPlan) -> Result<()> {
                 return Err(internal(format!("{buffer} of {bytes} bytes at {offset} is outside of the arena")));
             }
             Location::Arena(_) => {}
+            Location::Within { output, offset } => {
+                let bytes = node.bytes;
+                let output_bytes = match graph.buffers.get(output) {
+                    Some(to) if (node.kind, to.kind) == (BufferKind::Temporary, BufferKind::Output) => to.bytes,
+                    _ => return Err(internal(format!("{buffer} cannot lie in the memory of {output}"))),
+                };
+                let ends_inside = offset.checked_add(bytes).is_some_and(|end| end <= output_bytes);
+                if !ends_inside || !offset.is_multiple_of(ALIGNMENT) {
+                    return Err(internal(format!("{buffer} of {bytes} bytes at {offset} is outside of {output}")));
+                }
+            }
             Location::Buffer(target) if target == buffer && node.kind != BufferKind::Temporary => {}
             Location::Buffer(target) => {
                 let fits = graph.buffers.get(target).is_some_and(|target| {
@@ -104,14 +115,16 @@ enum Holds {
     Scratch(StepId),
 }
 
+/// The pieces of a block of memory that were written, by their offsets: their ends and contents.
+type Pieces = BTreeMap<usize, (usize, Holds)>;
+
 /// The content of all memory between two steps.
 struct Memory<'a> {
     graph: &'a Graph,
     plan: &'a MemoryPlan,
-    /// The pieces of the arena that were written, by their offsets: their ends and contents.
-    arena: BTreeMap<usize, (usize, Holds)>,
-    /// The buffer that the memory of each argument, constant and output holds.
-    own: IndexVec<BufferId, Option<BufferId>>,
+    arena: Pieces,
+    /// The memory of each argument, constant and output.
+    own: IndexVec<BufferId, Pieces>,
     /// The argument in whose memory each output lies, if it is donated.
     donated: IndexVec<BufferId, Option<BufferId>>,
 }
@@ -120,8 +133,10 @@ impl<'a> Memory<'a> {
     /// The memory before the first step.
     fn new(graph: &'a Graph, plan: &'a MemoryPlan, is_donated: bool) -> Result<Memory<'a>> {
         let given = graph.buffers.iter_enumerated().map(|(buffer, node)| match node.kind {
-            BufferKind::Argument | BufferKind::Constant => Some(buffer),
-            BufferKind::Output | BufferKind::Temporary => None,
+            BufferKind::Argument | BufferKind::Constant => {
+                Pieces::from([(0, (aligned(node.bytes), Holds::Buffer(buffer)))])
+            }
+            BufferKind::Output | BufferKind::Temporary => Pieces::new(),
         });
         let own = given.collect();
         let mut donated: IndexVec<BufferId, Option<BufferId>> = index_vec![None; graph.buffers.len()];
@@ -164,12 +179,12 @@ impl<'a> Memory<'a> {
         }
         let scratch = self.plan.scratch[step];
         if node.scratch > 0 {
-            self.write_arena(scratch, node.scratch, Holds::Scratch(step));
+            write(&mut self.arena, scratch, node.scratch, Holds::Scratch(step));
         }
         for &buffer in &node.writes {
             self.write(buffer);
         }
-        if node.scratch > 0 && !self.arena_holds(scratch, node.scratch, Holds::Scratch(step)) {
+        if node.scratch > 0 && !holds(&self.arena, scratch, node.scratch, Holds::Scratch(step)) {
             return Err(internal(format!("a result of {step} overlaps its scratch memory")));
         }
         if let Some(buffer) = node.writes.iter().find(|&&buffer| !self.holds(buffer)) {
@@ -186,51 +201,48 @@ impl<'a> Memory<'a> {
 
     /// Whether two buffers are one piece of memory.
     fn is_same(&self, a: BufferId, b: BufferId) -> bool {
-        self.graph.buffers[a].bytes == self.graph.buffers[b].bytes
-            && match (self.plan.locations[a], self.plan.locations[b]) {
-                (Location::Arena(a), Location::Arena(b)) => a == b,
-                (Location::Buffer(a), Location::Buffer(b)) => self.alias_target(a) == self.alias_target(b),
-                _ => false,
-            }
+        self.graph.buffers[a].bytes == self.graph.buffers[b].bytes && self.place(a) == self.place(b)
     }
 
-    /// The buffer in whose memory one lies that has the memory of this buffer: the argument that was donated to it, or itself.
-    fn alias_target(&self, buffer: BufferId) -> BufferId {
-        self.donated[buffer].unwrap_or(buffer)
+    /// The buffer in whose memory a buffer lies, if it is not in the arena, and the offset there. The memory of an output is that of the
+    /// argument that was donated to it.
+    fn place(&self, buffer: BufferId) -> (Option<BufferId>, usize) {
+        let (target, offset) = match self.plan.locations[buffer] {
+            Location::Arena(offset) => return (None, offset),
+            Location::Buffer(target) => (target, 0),
+            Location::Within { output, offset } => (output, offset),
+        };
+        (Some(self.donated[target].unwrap_or(target)), offset)
     }
 
     /// Whether the memory of a buffer still holds its elements.
     fn holds(&self, buffer: BufferId) -> bool {
+        let (target, offset) = self.place(buffer);
+        let pieces = target.map_or(&self.arena, |target| &self.own[target]);
         let bytes = self.graph.buffers[buffer].bytes;
-        bytes == 0
-            || match self.plan.locations[buffer] {
-                Location::Arena(offset) => self.arena_holds(offset, bytes, Holds::Buffer(buffer)),
-                Location::Buffer(target) => self.own[self.alias_target(target)] == Some(buffer),
-            }
-    }
-
-    fn arena_holds(&self, offset: usize, bytes: usize, what: Holds) -> bool {
-        self.arena.get(&offset) == Some(&(offset + aligned(bytes), what))
+        bytes == 0 || holds(pieces, offset, bytes, Holds::Buffer(buffer))
     }
 
     fn write(&mut self, buffer: BufferId) {
+        let (target, offset) = self.place(buffer);
+        let pieces = target.map_or(&mut self.arena, |target| &mut self.own[target]);
         let bytes = self.graph.buffers[buffer].bytes;
-        match self.plan.locations[buffer] {
-            _ if bytes == 0 => {}
-            Location::Arena(offset) => self.write_arena(offset, bytes, Holds::Buffer(buffer)),
-            Location::Buffer(target) => {
-                let target = self.alias_target(target);
-                self.own[target] = Some(buffer);
-            }
+        if bytes > 0 {
+            write(pieces, offset, bytes, Holds::Buffer(buffer));
         }
     }
+}
 
-    /// Writes a piece of the arena. Pieces that it overlaps are lost.
-    fn write_arena(&mut self, offset: usize, bytes: usize, what: Holds) {
-        let end = offset + aligned(bytes);
-        while let Some((&start, _)) = self.arena.range(..end).next_back().filter(|(_, piece)| piece.0 > offset) {
-            self.arena.remove(&start);
-        }
-        self.arena.insert(offset, (end, what));
+/// Whether the memory at this offset holds this.
+fn holds(pieces: &Pieces, offset: usize, bytes: usize, what: Holds) -> bool {
+    pieces.get(&offset) == Some(&(offset + aligned(bytes), what))
+}
+
+/// Writes a piece of memory. Pieces that it overlaps are lost.
+fn write(pieces: &mut Pieces, offset: usize, bytes: usize, what: Holds) {
+    let end = offset + aligned(bytes);
+    while let Some((&start, _)) = pieces.range(..end).next_back().filter(|(_, piece)| piece.0 > offset) {
+        pieces.remove(&start);
     }
+    pieces.insert(offset, (end, what));
 }

@@ -163,8 +163,8 @@ fn an_explanation_names_what_is_computed_again() {
 fn a_plan_is_for_the_callers_who_donate_what_its_argument_does() {
     let kept = layers();
     let free = plan(step, kept.clone()).unwrap_or_else(|e| panic!("{e}"));
-    // New layers need memory of their own.
-    assert!(free.peak() >= planned().peak() + count() * 64 * 64 * 4, "{} {}", free.peak(), planned().peak());
+    // New layers need memory of their own, in which temporaries may lie first.
+    assert!(free.peak() >= planned().peak() + count() / 2 * 64 * 64 * 4, "{} {}", free.peak(), planned().peak());
     let bytes = free.peak() / 10 * 8;
     let limited = free.for_bytes(bytes).unwrap_or_else(|e| panic!("{e}"));
     let step_within = jit_with(&limited.options(), step);

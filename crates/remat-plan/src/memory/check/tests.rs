@@ -9,6 +9,9 @@
 //! | in place: the same memory, of one size | `a_result_in_the_memory_of_an_operand_of_another_size_is_found` |
 //! | outputs are there in the end | `an_output_over_a_value_is_found` |
 //! | temporaries may lie in outputs of their size, and nothing else in another's memory | `memory::tests::locations_outside_of_their_memory_are_found`, `outputs_lie_in_their_own_memory` |
+//! | temporaries lie inside of an output that is not yet written | `temporaries_outside_of_the_output_that_holds_them_are_found`, `what_an_output_holds_when_it_is_written_is_lost` |
+//! | what lies in an output overlaps nothing there | `temporaries_in_one_place_of_an_output_are_found` |
+//! | an output that holds temporaries takes no argument | `an_output_that_holds_a_temporary_takes_no_argument` |
 //! | one argument for an output, and one output for an argument | `an_output_takes_the_memory_of_one_argument_that_no_other_takes` |
 //! | donations are of one size and are followed | `memory::tests::donations_that_are_not_allowed_are_found` |
 //! | last use: operands are there | `an_output_over_a_value_is_found` |
@@ -58,7 +61,7 @@ fn fault(net: &Net, change: impl FnOnce(&mut MemoryPlan)) -> String {
 fn behind(plan: &MemoryPlan, value: BufferId, bytes: usize) -> usize {
     match plan.locations[value] {
         Location::Arena(offset) => offset + bytes,
-        Location::Buffer(_) => panic!("a temporary of the arena"),
+        Location::Buffer(_) | Location::Within { .. } => panic!("a temporary of the arena"),
     }
 }
 
@@ -155,4 +158,96 @@ fn an_output_takes_the_memory_of_one_argument_that_no_other_takes() {
     net.product(&[value], KIB);
     let order: Vec<StepId> = net.graph.steps.indices().collect();
     assert!(plan_memory(&net.graph, &order).is_ok_and(|plan| plan.donations.is_empty()));
+}
+
+/// Two temporaries of 2 KiB, a third computed from them, and an output of 4 KiB computed from that.
+fn held() -> (Net, [BufferId; 2], BufferId) {
+    let (mut net, values) = line(&[]);
+    let pair = [(); 2].map(|()| net.product(&values, 2 * KIB));
+    let third = net.product(&pair, KIB);
+    let output = net.step(&[third], 4 * KIB, BufferKind::Output, false);
+    (net, pair, output)
+}
+
+/// The checker's message if the first of the two lies there.
+fn fault_within(offset: usize, change: impl FnOnce(&mut Net, [BufferId; 2], BufferId)) -> String {
+    let (mut net, pair, output) = held();
+    change(&mut net, pair, output);
+    fault(&net, |plan| plan.locations[pair[0]] = Location::Within { output, offset })
+}
+
+#[test]
+fn temporaries_outside_of_the_output_that_holds_them_are_found() {
+    let (net, [a, b], output) = held();
+    let at = |offsets: [usize; 2]| {
+        let order: Vec<StepId> = net.graph.steps.indices().collect();
+        let mut plan = plan_memory(&net.graph, &order).unwrap_or_else(|e| panic!("{e}"));
+        plan.locations[a] = Location::Within { output, offset: offsets[0] };
+        plan.locations[b] = Location::Within { output, offset: offsets[1] };
+        check(&net.graph, &order, &plan)
+    };
+    assert!(at([0, 2 * KIB]).is_ok() && at([2 * KIB, 0]).is_ok());
+    for offset in [2 * KIB + 64, 32, usize::MAX - 63] {
+        let message = fault_within(offset, |_, _, _| {});
+        assert_eq!(message, format!("b1 of 2048 bytes at {offset} is outside of b4"));
+    }
+    // Only outputs hold others, and only temporaries lie in them.
+    for target in [0, 3, 70] {
+        let message = fault(&net, |plan| {
+            plan.locations[a] = Location::Within { output: BufferId::new(target), offset: 0 };
+        });
+        assert_eq!(message, format!("b1 cannot lie in the memory of b{target}"));
+    }
+    let message = fault(&net, |plan| plan.locations[output] = Location::Within { output, offset: 0 });
+    assert_eq!(message, "b4 cannot lie in the memory of b4");
+}
+
+#[test]
+fn temporaries_in_one_place_of_an_output_are_found() {
+    let (net, pair, output) = held();
+    for offset in [0, 64, KIB] {
+        let both = |plan: &mut MemoryPlan| {
+            plan.locations[pair[0]] = Location::Within { output, offset: KIB };
+            plan.locations[pair[1]] = Location::Within { output, offset };
+        };
+        assert_eq!(fault(&net, both), "step2 reads b1, which was not written or was overwritten", "{offset}");
+    }
+}
+
+#[test]
+fn what_an_output_holds_when_it_is_written_is_lost() {
+    for offset in [0, 2 * KIB] {
+        let read_after = |net: &mut Net, [a, _]: [BufferId; 2], _| {
+            net.product(&[a], KIB);
+        };
+        let message = "step4 reads b1, which was not written or was overwritten";
+        assert_eq!(fault_within(offset, read_after), message, "{offset}");
+        let read_by_it = |net: &mut Net, [a, _]: [BufferId; 2], _| net.graph.steps[StepId::new(3)].reads.push(a);
+        assert_eq!(fault_within(offset, read_by_it), "step3 overwrites its operand b1", "{offset}");
+        // Written after the output.
+        let (mut net, values) = line(&[]);
+        let output = net.step(&values, 4 * KIB, BufferKind::Output, false);
+        let late = net.product(&values, 2 * KIB);
+        let message = fault(&net, |plan| plan.locations[late] = Location::Within { output, offset });
+        assert_eq!(message, "the output b1 is not there in the end", "{offset}");
+    }
+    // A temporary that becomes the output in place writes it too.
+    let (mut net, values) = line(&[4, 4]);
+    let output = net.step(&values[2..], 4 * KIB, BufferKind::Output, true);
+    let message = fault(&net, |plan| plan.locations[values[1]] = Location::Within { output, offset: 0 });
+    assert_eq!(message, "step1 overwrites its operand b1");
+}
+
+#[test]
+fn an_output_that_holds_a_temporary_takes_no_argument() {
+    let (mut net, values) = line(&[2, 1]);
+    let argument = net.buffer(4 * KIB, BufferKind::Argument);
+    let output = net.step(&[argument, values[2]], 4 * KIB, BufferKind::Output, true);
+    for offset in [0, 2 * KIB] {
+        let message = fault(&net, |plan| {
+            assert_eq!(plan.donations.len(), 1);
+            plan.locations[values[1]] = Location::Within { output, offset };
+        });
+        assert_eq!(message, "step2 reads b3, which was not written or was overwritten");
+    }
 }

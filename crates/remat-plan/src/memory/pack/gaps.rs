@@ -48,16 +48,16 @@ pub(super) fn place(timeline: &Timeline, order: &[usize], limit: usize, work: &m
 
 /// An item that has an offset.
 #[derive(Clone, Copy)]
-struct Block {
-    first: usize,
-    last: usize,
-    offset: usize,
-    end: usize,
+pub(in crate::memory) struct Block {
+    pub(in crate::memory) first: usize,
+    pub(in crate::memory) last: usize,
+    pub(in crate::memory) offset: usize,
+    pub(in crate::memory) end: usize,
 }
 
 /// The offset of the smallest gap of at least `bytes` bytes between these blocks, which are sorted by offset, or their end if there is no
 /// such gap.
-fn gap(blocks: &[Block], bytes: usize) -> usize {
+pub(in crate::memory) fn gap(blocks: &[Block], bytes: usize) -> usize {
     let mut best = None;
     let mut end = 0;
     for block in blocks {

@@ -4,13 +4,13 @@
 //! the live bytes at the peak, which are a lower bound. First come sweeps, which pack most programs without loss, then searches for an
 //! order of the items. They are for programs with several peaks of nearly one height, such as those that compute values again.
 
-mod gaps;
+pub(super) mod gaps;
 mod search;
 mod skyline;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod timeline;
+pub(super) mod timeline;
 
 /// A value or scratch memory with its live range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

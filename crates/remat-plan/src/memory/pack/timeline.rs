@@ -4,14 +4,14 @@ use super::Item;
 
 /// Items whose live ranges are numbers of sections rather than positions. Positions whose live items are a part of those of a position in
 /// the same section do not matter for a packing. A section ends where an item begins after another has ended.
-pub(super) struct Timeline {
-    pub(super) items: Vec<Item>,
+pub(in crate::memory) struct Timeline {
+    pub(in crate::memory) items: Vec<Item>,
     /// The bytes of the items that are live in each section.
-    pub(super) live: Vec<usize>,
+    pub(in crate::memory) live: Vec<usize>,
 }
 
 impl Timeline {
-    pub(super) fn new(items: &[Item]) -> Timeline {
+    pub(in crate::memory) fn new(items: &[Item]) -> Timeline {
         let end = items.iter().map(|item| item.last + 1).max().unwrap_or(0);
         let (mut begins, mut ends) = (vec![false; end + 1], vec![false; end + 1]);
         for item in items.iter().filter(|item| item.bytes > 0) {
@@ -44,7 +44,7 @@ impl Timeline {
     }
 
     /// For each section and the end, how many sections before it have at least this many live bytes.
-    pub(super) fn covered(&self, bytes: usize) -> Vec<usize> {
+    pub(in crate::memory) fn covered(&self, bytes: usize) -> Vec<usize> {
         let mut covered = vec![0];
         let mut count = 0;
         for &live in &self.live {
