@@ -1,7 +1,8 @@
 //! How much the tests do that could go on for as long as one likes.
 
-/// `thorough` if the environment variable `REMAT_TEST_THOROUGH` is set and not 0, as `.ci/run` sets it, and `quick` otherwise: the number of
-/// random cases, or the size of a program whose plans are searched. A quick test still tests the same property.
+/// `thorough` if the environment variable `REMAT_TEST_THOROUGH` is set and not 0, as `.ci/run` sets it for a second
+/// run, and `quick` otherwise: the number of random cases, or the size of a program whose plans are searched. A quick test still tests the
+/// same property.
 ///
 /// ```
 /// let layers = remat_testkit::sized(4, 8);
