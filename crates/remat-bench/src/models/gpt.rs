@@ -283,8 +283,9 @@ mod tests {
             let text = format!("{policy:?}: {unrolled:.1} MiB unrolled, {scanned:.1} scanned");
             println!("{text}");
             assert!(unrolled.max(scanned) <= target, "{text}");
-            // Unrolled layers may keep statistics of rows, and no larger value that a loop over layers does not keep.
-            assert!((unrolled - scanned).abs() <= 1.0, "{text}");
+            // Unrolled layers may keep statistics of rows, and no larger value that a loop over layers does not keep. They need less, since
+            // temporaries lie in gradients that are not yet written, and a loop writes those of all layers from its first iteration on.
+            assert!(unrolled - scanned <= 1.0, "{text}");
             if policy.is_none() {
                 let halves = temporaries(LayersAs::Unroll, None, DType::Bf16);
                 println!("{halves:.1} MiB in bf16");
