@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use remat_ir::{Array, DType, Device, ErrorKind, Executable, Jaxpr, Literal, Value};
 use remat_xla::{Platform, Plugin, Xla};
 
-/// Buffers are counted, so that tests that count run one at a time.
+/// Buffers of all tests are counted, so that they run one at a time.
 static COUNTS: Mutex<()> = Mutex::new(());
 
 fn compiled(xla: &Xla, program: &str) -> Arc<dyn Executable> {
@@ -99,6 +99,7 @@ fn arguments_with_another_reference_are_kept() {
 #[test]
 fn the_copy_on_the_host_is_made_once() {
     let Some(xla) = support::xla() else { return };
+    let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let value = xla.put(&vector(4)).unwrap();
     let first = value.host().unwrap().clone();
     assert!(first.shares_data(value.host().unwrap()));
@@ -111,6 +112,7 @@ fn the_copy_on_the_host_is_made_once() {
 #[test]
 fn arrays_without_elements_and_scalars_stay_on_the_device_too() {
     let Some(xla) = support::xla() else { return };
+    let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let program = compiled(&xla, "{ lambda ; a:f32[0,3] b:i8[]. let c:f32[0,3] = exp a; d:i8[] = neg b in (c, d) }");
     let empty = Array::full(Literal::from_f64(DType::F32, 0.0), [0, 3]);
     let args = [xla.put(&empty).unwrap(), xla.put(&Array::scalar(-128i8)).unwrap()];
@@ -122,6 +124,7 @@ fn arrays_without_elements_and_scalars_stay_on_the_device_too() {
 #[test]
 fn an_argument_on_another_device_is_refused() {
     let Some(xla) = support::xla() else { return };
+    let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let plugin = Plugin::find(Platform::Cpu).unwrap();
     // What the plugin takes for a platform of GPUs is another client.
     let other = Xla::new(&Plugin::open(Platform::Gpu, plugin.path()).unwrap()).unwrap();
@@ -134,6 +137,7 @@ fn an_argument_on_another_device_is_refused() {
 /// The plugin has four devices by default.
 #[test]
 fn programs_run_on_the_device_that_they_are_compiled_for() {
+    let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     if support::xla().is_none() {
         return;
     }
