@@ -4,8 +4,8 @@
 //! call is within the limit, or needs no more than before. If moves do not fit, those that need the memory where it is short are left out,
 //! and the rest is tried again.
 //!
-//! Temporaries are placed in outputs that no step has written yet after all moves, so that the steps do not depend on it. Only within a limit,
-//! where it decides what fits, is that done before and after each move.
+//! Temporaries are placed in outputs that no step has written yet after all moves, so that the steps do not depend on it: moves are judged by the
+//! memory without that. Only within a limit, where it decides what fits, is it done before and after each move.
 
 use std::collections::HashSet;
 
