@@ -381,5 +381,5 @@ pub fn config(cases: u32) -> ProptestConfig {
     if std::env::var_os("PROPTEST_CASES").is_some() {
         return default;
     }
-    ProptestConfig { cases: remat_testkit::sized(cases / 4, cases), rng_seed: RngSeed::Fixed(0), ..default }
+    ProptestConfig { cases: remat_testkit::sized(cases.div_ceil(4), cases), rng_seed: RngSeed::Fixed(0), ..default }
 }

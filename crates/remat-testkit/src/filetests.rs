@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 use remat_ir::{Error, ErrorKind, Jaxpr, Result};
 
+use crate::sized::is_set;
+
 const RUN: &str = "// run:";
 const EXPECT: &str = "// expect:";
 
@@ -90,7 +92,7 @@ impl FileTests {
     /// # Errors
     /// A report of the cases with unexpected output, or of what prevented the tests from running.
     pub fn run(&self, dir: impl AsRef<Path>) -> Result<(), String> {
-        let bless = std::env::var_os("BLESS").is_some_and(|v| !v.is_empty() && v != "0");
+        let bless = is_set("BLESS");
         let dir = dir.as_ref();
         let files = text_files(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         if files.is_empty() {

@@ -88,19 +88,17 @@ impl<'a> Subject<'a> {
     ///
     /// # Errors
     /// If the plan is wrong.
-    pub(super) fn within_outputs(&self, candidate: Candidate<'a>) -> Result<Candidate<'a>> {
-        if self.caller != Caller::User || candidate.arenas() == (0, 0) {
+    pub(super) fn within_outputs(&self, mut candidate: Candidate<'a>) -> Result<Candidate<'a>> {
+        let before = candidate.arenas();
+        if self.caller != Caller::User || before == (0, 0) {
             return Ok(candidate);
         }
-        let before = candidate.arenas();
-        let Candidate { kernels, results, keeping, donating, programs, time } = candidate;
-        let graph = kernels.graph();
-        let donating = match (donating, graph.for_donated_arguments()) {
-            (Some(donating), Some(graph)) => Some(donating.within_outputs(&graph, &kernels)?),
+        let graph = candidate.kernels.graph();
+        candidate.donating = match (candidate.donating, graph.for_donated_arguments()) {
+            (Some(donating), Some(graph)) => Some(donating.within_outputs(&graph, &candidate.kernels)?),
             (donating, _) => donating,
         };
-        let keeping = keeping.within_outputs(&graph, &kernels)?;
-        let mut candidate = Candidate { kernels, results, keeping, donating, programs, time };
+        candidate.keeping = candidate.keeping.within_outputs(&graph, &candidate.kernels)?;
         if candidate.arenas() != before {
             let Candidate { kernels, results, keeping, donating, .. } = &candidate;
             candidate.programs = self.programs(kernels, results, keeping, donating.as_ref())?;
