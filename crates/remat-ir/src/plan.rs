@@ -98,8 +98,7 @@ pub struct Rematerialization {
     /// The time of a run without a limit.
     pub unlimited_time: u64,
     /// The picoseconds that steps which run again take at least, in any plan of these steps for these bytes in which they first run in the same
-    /// order and all temporaries lie in the arena: those that the engine places in results cost nothing. Compare it with
-    /// [`Rematerialization::repeated`].
+    /// order. Compare it with [`Rematerialization::repeated`].
     pub bound: u64,
     /// The values that are computed several times, those that take the most time first.
     pub recomputed: Vec<RecomputedValue>,

@@ -18,6 +18,7 @@ use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Keep, Op, Prim, Result, Scan, Va
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
 use crate::extrema::finds_extremum;
+use crate::rewrite::rewrite;
 use crate::uses::{definitions, drop_lost_labels, is_kept_by, is_label};
 
 /// Where the reading loop gets a value of this loop's body.
@@ -54,6 +55,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
 /// Drops stacked outputs that all their readers can compute.
 fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
     for at in 0..flat.eqns.len() {
+        open_calls(flat, at)?;
         let eqn = &flat.eqns[at];
         let Op::Call(Call::Scan(scan)) = &eqn.op else { continue };
         let mut dropped = vec![false; eqn.outs.len()];
@@ -90,6 +92,32 @@ fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Puts the equations of calls in their place, in the body of a scan with stacked outputs that may be dropped: JAX writes such a body as a
+/// call, and so may a user.
+fn open_calls(flat: &mut Jaxpr, at: usize) -> Result<()> {
+    let eqn = &flat.eqns[at];
+    let Op::Call(Call::Scan(scan)) = &eqn.op else { return Ok(()) };
+    let has_calls = scan.jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Call(Call::Jit(_))));
+    if has_calls && !candidates(flat, eqn, scan).is_empty() {
+        let jaxpr = Arc::new(without_calls(&scan.jaxpr)?);
+        flat.eqns[at].op = Scan { jaxpr, ..scan.clone() }.into();
+    }
+    Ok(())
+}
+
+/// The same program without calls.
+fn without_calls(body: &Jaxpr) -> Result<Jaxpr> {
+    rewrite(body, |b, op, ins, avals, loc| match op {
+        Op::Call(Call::Jit(call)) => {
+            let role = std::mem::replace(&mut b.role, loc.role);
+            let outs = b.inline(&without_calls(&call.jaxpr)?, &ins);
+            b.role = role;
+            outs
+        }
+        op => Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect()),
+    })
 }
 
 /// The stacked outputs that are read only as slices by scans. The widest come first, so that they are not kept for narrow ones; among

@@ -5,14 +5,15 @@
 //! fractional solution (Dantzig 1957) is a lower bound. The bound of a program is the largest of its places.
 //!
 //! Until a step writes an output, a value may lie in its memory from which the output is computed in place. Which one that is depends on the
-//! schedule, so from the first of them on the bytes of the output count as free.
+//! schedule, so from the first of them on the bytes of the output count as free. Where outputs hold any temporaries before they are written
+//! ([`MemoryPlan::within_outputs`](crate::MemoryPlan::within_outputs)), they count as free from the first step on.
 
 use std::cmp::Reverse;
 
 use oxc_index::{IndexVec, index_vec};
 
 use crate::align::aligned;
-use crate::graph::{BufferKind, Graph, StepNode};
+use crate::graph::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::{BufferId, StepId};
 
 /// The most steps that are looked at in all places together. The places that exceed the limit by most come first, and with some thousand
@@ -34,7 +35,26 @@ const VISITS: usize = 1 << 24;
 /// # Panics
 /// If the order has a step that the graph does not have.
 pub fn bound(graph: &Graph, order: &[StepId], limit: usize) -> u64 {
-    let places = Places::new(graph, order);
+    bound_at(&Places::new(graph, order, false), limit)
+}
+
+/// As [`bound`], of schedules in which `limit` is that of the arena, and temporaries may also lie in outputs that no step has written yet.
+///
+/// ```
+/// use remat_plan::{bound, bound_within_outputs, examples::chain};
+/// let mut graph = chain(12, None, 1024);
+/// graph.steps.iter_mut().for_each(|step| step.cost = 1000);
+/// let order: Vec<_> = graph.steps.indices().collect();
+/// assert!(bound_within_outputs(&graph, &order, 5 * 1024) <= bound(&graph, &order, 5 * 1024));
+/// ```
+///
+/// # Panics
+/// If the order has a step that the graph does not have.
+pub fn bound_within_outputs(graph: &Graph, order: &[StepId], limit: usize) -> u64 {
+    bound_at(&Places::new(graph, order, true), limit)
+}
+
+fn bound_at(places: &Places<'_>, limit: usize) -> u64 {
     let mut over = places.over(limit);
     over.sort_unstable_by_key(|&(bytes, place)| (Reverse(bytes), place));
     let (mut most, mut visits) = (0, 0);
@@ -86,15 +106,17 @@ struct Places<'g> {
     order: &'g [StepId],
     /// The last place at which each buffer is read, or 0.
     last: IndexVec<BufferId, usize>,
+    /// Whether outputs hold temporaries before they are written.
+    outputs_hold: bool,
 }
 
 impl<'g> Places<'g> {
-    fn new(graph: &'g Graph, order: &'g [StepId]) -> Places<'g> {
+    fn new(graph: &'g Graph, order: &'g [StepId], outputs_hold: bool) -> Places<'g> {
         let mut last: IndexVec<BufferId, usize> = index_vec![0; graph.buffers.len()];
         for (place, &step) in order.iter().enumerate() {
             graph.steps[step].reads.iter().for_each(|&buffer| last[buffer] = place);
         }
-        Places { graph, order, last }
+        Places { graph, order, last, outputs_hold }
     }
 
     /// The bytes above the limit that have to go at each place where some have to, with the place.
@@ -104,7 +126,11 @@ impl<'g> Places<'g> {
         // What is written before a place and read behind it; and what outputs have room for.
         let (mut waiting, mut free) = (Changes::new(count), Changes::new(count));
         // The first place at which a value is computed from which each buffer may be computed in place.
-        let mut since: IndexVec<BufferId, usize> = index_vec![usize::MAX; graph.buffers.len()];
+        let at_first = |buffer: &BufferNode| match buffer.kind {
+            BufferKind::Output if self.outputs_hold => 0,
+            _ => usize::MAX,
+        };
+        let mut since: IndexVec<BufferId, usize> = graph.buffers.iter().map(at_first).collect();
         for (place, &number) in self.order.iter().enumerate() {
             let step = &graph.steps[number];
             for (input, output) in in_place(graph, step) {

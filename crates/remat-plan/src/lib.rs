@@ -33,7 +33,7 @@ mod schedule;
 mod search;
 
 pub use align::{ALIGNMENT, aligned};
-pub use bound::bound;
+pub use bound::{bound, bound_within_outputs};
 pub use graph::{BufferKind, BufferNode, Graph, StepNode};
 pub use ids::{BufferId, EquationId, StepId, ValueId};
 pub use liveness::InPlace;

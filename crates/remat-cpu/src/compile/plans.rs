@@ -9,7 +9,7 @@ use std::rc::Rc;
 use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
 use remat_opt::pipeline;
 use remat_plan::{
-    Effort, Graph, Rematerialized, Schedule, StepId, least_memory, pareto_front, rematerialize_from, replayed,
+    Effort, Graph, Rematerialized, Schedule, StepId, bound_within_outputs, least_memory, pareto_front, rematerialize_from, replayed,
     side_by_side,
 };
 
@@ -60,10 +60,12 @@ pub(super) struct Form {
     parts: Vec<Part>,
     pub(super) order: Vec<StepId>,
     pub(super) graph: Graph,
-    /// The bytes of the arena and those that a call needs, if no step runs again and no loops are in blocks or joined. What is not in the
-    /// arena needs the same bytes whatever the plan.
+    /// The bytes of the arena with all temporaries in it, as a search counts them, and those that a call needs where results hold some, if no
+    /// step runs again and no loops are in blocks or joined.
     pub(super) arena: usize,
     pub(super) peak: usize,
+    /// The bytes of a call that are not in the arena, which are the same whatever the plan.
+    fixed: usize,
 }
 
 /// Steps in which some run again.
@@ -123,9 +125,10 @@ impl<'a, 'c> Plans<'a, 'c> {
         if !is_keeping && let Some(donating) = graph.for_donated_arguments() {
             graph = donating;
         }
-        let (arena, peak) = (ordered.plan.arena, self.caller.peak(programs));
+        let (arena, fixed) = (ordered.plan.arena, self.caller.peak(programs).saturating_sub(ordered.plan.arena));
         let steps = candidate.steps().clone();
-        Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, steps })))
+        let peak = self.caller.peak(&self.subject.within_outputs(candidate)?.programs);
+        Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, fixed, steps })))
     }
 
     /// The parts of steps in an order, the same order of the parts, and their graph. Copies of results are no steps of the program and no
@@ -228,7 +231,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         // The forms that are planned further, with their last plans: each plan goes on from the one for a few more bytes.
         let mut planned: Vec<(&Rc<Form>, Option<Rc<Repeated>>)> = forms.iter().map(|form| (form, None)).collect();
         for point in (1..=points).rev() {
-            let limit = first.peak - first.arena + first.arena / points * point;
+            let limit = first.fixed + first.peak.saturating_sub(first.fixed) / points * point;
             let jobs = planned.iter().map(|(form, last)| match last {
                 Some(last) => Job::from(form, &last.plan, form.goal(limit), self.effort(form, CURVE)),
                 None => Job::anew(form, form.goal(limit), self.effort(form, Effort::QUICK)),
@@ -283,6 +286,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         });
         let mut recomputed: Vec<_> = recomputed.flatten().collect();
         recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
+        let bytes = repeated.limit.max(repeated.peak);
         Rematerialization {
             schedule: StepSchedule {
                 form: form.number,
@@ -293,7 +297,7 @@ impl<'a, 'c> Plans<'a, 'c> {
             peak: repeated.peak,
             time: repeated.time,
             unlimited_time: self.unlimited.1,
-            bound: repeated.plan.bound.saturating_sub(repeated.plan.once),
+            bound: bound_within_outputs(&form.graph, &form.order, bytes.saturating_sub(form.fixed)),
             recomputed,
         }
     }

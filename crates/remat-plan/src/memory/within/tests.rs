@@ -1,6 +1,7 @@
 //! What lies in outputs before they are written.
 
 use crate::align::aligned;
+use crate::bound::{bound, bound_within_outputs};
 use crate::examples::{Gpt, Keep, Net, Random};
 use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
@@ -212,4 +213,21 @@ fn a_training_step_keeps_less_in_the_arena() {
     let outputs = graph.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Output).map(|buffer| buffer.bytes);
     let (outputs, saved) = (outputs.sum::<usize>(), before.arena - plan.arena);
     assert!(saved > outputs / 4 && saved <= outputs, "{saved} of {outputs}, {} before", before.arena);
+}
+
+#[test]
+fn a_run_within_the_arena_without_recomputation_has_a_lower_bound_of_zero() {
+    let mut random = Random(11);
+    let mut above = 0;
+    for _ in 0..300 {
+        let steps = 2 + random.below(24);
+        let mut net = Net { graph: random.graph(steps) };
+        net.graph.steps.iter_mut().for_each(|step| step.cost = 1 + random.below(1000) as u64);
+        let (plan, _) = planned(&net);
+        let order = program_order(&net.graph);
+        assert_eq!(bound_within_outputs(&net.graph, &order, plan.arena), 0, "{:?}", net.graph);
+        above += usize::from(bound(&net.graph, &order, plan.arena) > 0);
+    }
+    // The bound without outputs does not hold for these.
+    assert!(above > 10, "{above}");
 }

@@ -248,7 +248,7 @@ impl Plan {
     }
 
     /// A lower bound of [`Plan::repeated`]: no plan of the same steps for these bytes in which they first run in the same order takes less for
-    /// those that run again, if all temporaries lie in the arena. The native engine also places some in results that are not yet written.
+    /// those that run again.
     pub fn bound(&self) -> f64 {
         self.chosen.as_ref().map_or(0.0, |chosen| chosen.share(chosen.bound))
     }
