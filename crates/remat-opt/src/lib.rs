@@ -26,6 +26,7 @@ mod inline;
 pub mod lru;
 pub mod memo;
 mod one_memory;
+mod outer_products;
 mod padded_sums;
 pub mod pipeline;
 mod rewrite;

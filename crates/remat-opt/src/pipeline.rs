@@ -13,7 +13,7 @@ use std::fmt;
 use remat_ir::{Jaxpr, Pass, Result};
 
 use crate::{
-    algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, rotate, scan_residuals, sink,
+    algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, outer_products, padded_sums, rotate, scan_residuals, sink,
     slice_pushdown, stacks,
 };
 
@@ -58,6 +58,11 @@ pub const CPU: &[Pass] = &[
         name: "dot_transpose",
         why: "the transpose of a product becomes a product of the exchanged operands",
         run: dot_transpose::pass,
+    },
+    Pass {
+        name: "outer_products",
+        why: "products that sum nothing are multiplications, which loops compute with what reads them",
+        run: outer_products::pass,
     },
     Pass {
         name: "padded_sums",

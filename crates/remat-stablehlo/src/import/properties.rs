@@ -155,7 +155,8 @@ pub(crate) enum Elements {
     All(Data),
 }
 
-/// The elements of an array of this aval, as a file has them. Bools are bits; a byte of ones or of zeros stands for all elements.
+/// The elements of an array of this aval, as a file has them. Bools are bits; a byte of ones or of zeros stands for all elements, and so does
+/// one element, also where there are none.
 pub(crate) fn elements(operation: &str, aval: &Aval, data: &[u8]) -> Result<Elements> {
     let (size, width) = (aval.size(), aval.dtype.size());
     let wrong = || malformed(operation, format_args!("{aval} cannot have its elements in {} bytes", data.len()));
@@ -171,7 +172,7 @@ pub(crate) fn elements(operation: &str, aval: &Aval, data: &[u8]) -> Result<Elem
             _ => Err(wrong()),
         };
     }
-    if data.len() == width && size > 0 {
+    if data.len() == width {
         let mut bits = [0; 8];
         bits[..width].copy_from_slice(data);
         return Ok(Elements::One(Literal::from_bits(aval.dtype, u64::from_le_bytes(bits))));
@@ -199,4 +200,20 @@ pub(crate) fn elements(operation: &str, aval: &Aval, data: &[u8]) -> Result<Elem
         DType::F32 => vector!(f32),
         DType::F64 => vector!(f64),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_element_stands_for_all_also_where_there_are_none() {
+        let of = |shape: [usize; 2], data: &[u8]| elements("constant", &Aval::new(DType::I16, shape), data);
+        for shape in [[3, 0], [3, 2], [1, 1]] {
+            assert!(matches!(of(shape, &[7, 0]), Ok(Elements::One(x)) if x == Literal::from_i128(DType::I16, 7)));
+        }
+        assert!(matches!(of([3, 0], &[]), Ok(Elements::All(Data::I16(all))) if all.is_empty()));
+        let error = of([3, 0], &[7, 0, 8, 0]).err().expect("too many");
+        assert!(error.to_string().contains("i16[3,0] cannot have its elements in 4 bytes"), "{error}");
+    }
 }
