@@ -223,17 +223,16 @@ impl CompiledProgram {
             };
             let is_in_place = |&(i, k): &(usize, usize)| address(&step.ins[i]) == address(&step.outs[k]);
             for (i, span) in step.ins.iter().enumerate() {
-                let start = address(span);
-                let is_taken = step.in_place.iter().any(|pair| pair.0 == i && is_in_place(pair));
-                let source = if span.bytes > 0 && is_taken {
-                    Source::in_place(span.dtype, start)
-                } else {
-                    // SAFETY: these are the elements of an operand, which a kernel has written or the caller has provided. Nothing writes
-                    // there while the step runs: where an output has the same memory, the operand is computed in place.
-                    unsafe { Source::new(span.dtype, bytes(start, span.bytes)) }
-                };
-                // SAFETY: there is room for all operands.
-                unsafe { sources.add(i).write(source) };
+                // SAFETY: these are the elements of an operand, which a kernel has written or the caller has provided. Nothing writes there
+                // while the step runs: an operand in the memory of a result is replaced below. There is room for all operands.
+                unsafe { sources.add(i).write(Source::new(span.dtype, bytes(address(span), span.bytes))) };
+            }
+            for pair in step.in_place.iter().filter(|pair| is_in_place(pair)) {
+                let span = &step.ins[pair.0];
+                if span.bytes > 0 {
+                    // SAFETY: as above.
+                    unsafe { sources.add(pair.0).write(Source::in_place(span.dtype, address(span))) };
+                }
             }
             for (k, span) in step.outs.iter().enumerate() {
                 let start = address(span);

@@ -79,7 +79,7 @@ impl<const N: usize> StridedIter<N> {
 
     /// The offsets of index number `i` in row-major order.
     pub(crate) fn offsets(&self, i: usize) -> [isize; N] {
-        self.locate(i).0
+        if self.sizes.is_empty() { [0; N] } else { self.locate(i).0 }
     }
 
     /// Calls `f` with the offsets of each index in a range, in row-major order.

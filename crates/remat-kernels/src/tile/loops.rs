@@ -426,6 +426,11 @@ unsafe fn in_blocks<
     // SAFETY: `ins` are those of a `TileFn`.
     let f = unsafe { F::new(ins) };
     let (a, b, c, out) = (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
+    // The scalars of a small program would wait for a block around them, and their divisions for those of the block.
+    if n == 1 {
+        // SAFETY: there is an element of each operand, which is read before the result is written.
+        return unsafe { out.write(R::round(f.call(a.read(), b.read(), c.read()))) };
+    }
     let mut filled = MaybeUninit::<([A; UNROLLED], [B; UNROLLED], [C; UNROLLED])>::uninit();
     let mut last = MaybeUninit::<[D; UNROLLED]>::uninit();
     let has_last = !n.is_multiple_of(UNROLLED);

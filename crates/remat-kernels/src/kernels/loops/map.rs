@@ -19,6 +19,9 @@ pub(super) struct Map {
     /// Rows, or elements if there are no columns.
     rows: usize,
     columns: Option<usize>,
+    /// The rows of a task, and the number of tasks.
+    per_task: usize,
+    tasks: usize,
     /// Whether tiles are prefetched.
     fetches: bool,
 }
@@ -31,8 +34,13 @@ impl Map {
         let equations: Vec<usize> = (0..spec.equations.len()).collect();
         let (program, _) =
             Program::new(spec, &equations, &[], &spec.outs, |layout| Some(layout.clone()), spec.columns.is_none())?;
-        let fetches = program.fetches(spec.rows * spec.columns.unwrap_or(1));
-        Some(Map { program, rows: spec.rows, columns: spec.columns, fetches })
+        let (rows, columns) = (spec.rows, spec.columns);
+        let fetches = program.fetches(rows * columns.unwrap_or(1));
+        let mut map = Map { program, rows, columns, per_task: 1, tasks: 0, fetches };
+        let even = map.program.run.filter(|&run| run <= TASK).unwrap_or(map.tile(0)).max(1);
+        map.per_task = (TASK / columns.unwrap_or(1).max(1)).next_multiple_of(even);
+        map.tasks = rows.div_ceil(map.per_task);
+        Some(map)
     }
 
     /// The same loop with another chain function.
@@ -45,12 +53,6 @@ impl Map {
     /// The number of rows in the tile that begins with this one, which are single elements if there are no columns.
     fn tile(&self, row: usize) -> usize {
         if self.columns.is_some() { self.program.row_capacity } else { self.program.tile(row) }
-    }
-
-    /// The rows of a task.
-    fn task(&self) -> usize {
-        let rows = TASK / self.columns.unwrap_or(1).max(1);
-        rows.next_multiple_of(self.program.run.filter(|&run| run <= TASK).unwrap_or(self.tile(0)).max(1))
     }
 
     /// Computes some rows, or elements if there are no columns, tile by tile.
@@ -102,8 +104,8 @@ impl Kernel for Map {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let (per_task, outs) = (self.task(), &*outs);
-        threads.for_each_with_scratch(self.rows.div_ceil(per_task), scratch, |task, scratch| {
+        let (per_task, outs) = (self.per_task, &*outs);
+        threads.for_each_with_scratch(self.tasks, scratch, |task, scratch| {
             let end = self.rows.min((task + 1) * per_task);
             // SAFETY: the sources and targets are those that the kernel was made for. Tasks are disjoint ranges of rows,
             // each computes only its own.

@@ -48,12 +48,14 @@ impl<'a> Memory<'a> {
     }
 
     /// The address of the first element of an input, whose elements have `width` bytes.
+    #[inline]
     pub(super) fn input(&self, number: usize, width: usize) -> *const u8 {
         self.at(self.phase.map_or(PhaseMemory::Input(number), |phase| phase.ins[number]), width)
     }
 
     /// The address of the first element of an output, whose elements have `width` bytes, by which elements of this piece of a block are
     /// addressed.
+    #[inline]
     pub(super) fn output(&self, number: usize, width: usize, piece: usize) -> *mut u8 {
         let memory = self.phase.map_or(PhaseMemory::Output(number), |phase| phase.outs[number]);
         let gap = match (memory, self.phase) {
@@ -63,6 +65,7 @@ impl<'a> Memory<'a> {
         self.at(memory, width).wrapping_sub(gap * width)
     }
 
+    #[inline]
     fn at(&self, memory: PhaseMemory, width: usize) -> *mut u8 {
         match (memory, self.phase) {
             (PhaseMemory::Input(input), _) => self.ins[input].as_ptr().cast_mut(),

@@ -44,11 +44,16 @@ pub(super) fn is_contiguous_along_free(free: &Rows<1>, contracted: &Rows<1>) -> 
 
 /// The offset of the first of some indices, and the stride if it is the same between all of them.
 pub(super) fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
+    let distance = if indices.len() == 1 { 0 } else { rows.stride[0] };
+    // Most operands are one run, and finding that out takes as long as a small product.
+    if rows.outer.len() == 1 && !indices.is_empty() {
+        return Some((indices.start as isize * rows.stride[0], distance));
+    }
     let mut first = None;
     let mut runs = 0;
     rows.each(indices.clone(), |[at], range| {
         runs += 1;
-        first = Some((at + range.start as isize * rows.stride[0], if range.len() == 1 { 0 } else { rows.stride[0] }));
+        first = Some((at + range.start as isize * rows.stride[0], distance));
     });
     first.filter(|_| runs == 1)
 }

@@ -159,7 +159,8 @@ impl<'a> Frame<'a> {
     /// and no other task computes it.
     pub(in super::super) unsafe fn run(&self, tile: Tile, next: Option<usize>) {
         let program = self.program;
-        let columns = tile.len.checked_div(tile.rows).unwrap_or(0);
+        // A division takes as long as a short tile.
+        let columns = || tile.len.checked_div(tile.rows).unwrap_or(0);
         let at = |extent: Extent| match extent {
             Extent::Full => (tile.start, tile.len),
             Extent::Row => (tile.row, tile.rows),
@@ -223,10 +224,10 @@ impl<'a> Frame<'a> {
                         function(at(*extent).1, out, ins);
                     }
                     Instruction::Reduce { function, out, input } => {
-                        function(tile.rows, columns, *self.slots.add(*out), *self.slots.add(*input))
+                        function(tile.rows, columns(), *self.slots.add(*out), *self.slots.add(*input))
                     }
                     Instruction::Spread { function, out, input } => {
-                        function(tile.rows, columns, *self.slots.add(*out), *self.slots.add(*input))
+                        function(tile.rows, columns(), *self.slots.add(*out), *self.slots.add(*input))
                     }
                 }
             }

@@ -83,6 +83,8 @@ pub(super) struct SkinnyKernel<F: 'static, A: 'static> {
     loops: Option<Loops<F>>,
     /// How the matrix is read, if the contracted axis is so short that sums stay in registers.
     short: Option<Read>,
+    /// The blocking of such a product, which does not depend on the number of threads. Finding it takes as long as a small product.
+    short_blocking: Option<SkinnyBlocking>,
 }
 
 /// How a matrix is read whose sums stay in registers from the first position to the last.
@@ -146,6 +148,7 @@ fn copied(depth: usize) -> usize {
 }
 
 /// How the work is cut into tasks.
+#[derive(Clone, Copy)]
 struct SkinnyBlocking {
     /// Columns of a task.
     columns: usize,
@@ -157,6 +160,12 @@ struct SkinnyBlocking {
     parts: usize,
     /// Tasks that one thread computes together.
     together: usize,
+    /// Tasks for all products.
+    tasks: usize,
+    /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
+    lens: [usize; 4],
+    /// Bytes of a thread's workspace: of the sums, which come first, and of all others.
+    bytes: [usize; 2],
 }
 
 /// The workspace of one thread.
@@ -178,11 +187,18 @@ impl<F: Factor, A: Sum<F>> SkinnyKernel<F, A> {
     pub(super) fn new(operands: Operands<F>, writer: Writer<A>) -> SkinnyKernel<F, A> {
         let loops = Loops::new(operands.matrix.reader.dtype());
         let short = Read::of(&operands, loops.is_some());
-        SkinnyKernel { operands, writer, loops, short }
+        let mut kernel = SkinnyKernel { operands, writer, loops, short, short_blocking: None };
+        kernel.short_blocking = short.map(|_| kernel.cut(1));
+        kernel
     }
 
     /// The blocking for a run on `threads` threads.
     fn blocking(&self, threads: usize) -> SkinnyBlocking {
+        self.short_blocking.unwrap_or_else(|| self.cut(threads))
+    }
+
+    /// Cuts the work for a run on `threads` threads.
+    fn cut(&self, threads: usize) -> SkinnyBlocking {
         let Operands { batch, rows, columns, depth, matrix, .. } = &self.operands;
         // Sums depend on where the contracted axis is cut, so that the parts depend on its length alone.
         let parts = depth.div_ceil(PART).max(1);
@@ -199,32 +215,33 @@ impl<F: Factor, A: Sum<F>> SkinnyKernel<F, A> {
             (TASK / part).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
         };
         let most = most.clamp(1, (*columns).max(1));
+        let blocks = columns.div_ceil(most);
+        let lens = self.workspace_lens(most, part);
+        let [of_rows, of_blocks, of_lanes, of_sums] = lens;
+        let bytes = [of_sums * size_of::<A>(), (of_rows + of_blocks + of_lanes) * size_of::<F>()];
         SkinnyBlocking {
             columns: most,
-            blocks: columns.div_ceil(most),
+            blocks,
             part,
             parts,
             together: (TASK / (most * part)).max(1),
+            tasks: batch.len() * blocks * parts,
+            lens,
+            bytes: bytes.map(|n| n.next_multiple_of(CACHE_LINE)),
         }
     }
 
-    /// Numbers in a thread's workspace: a step of the rows, two blocks of the matrix, lanes, and sums.
-    fn workspace_lens(&self, blocking: &SkinnyBlocking) -> [usize; 4] {
+    /// Numbers in a thread's workspace for tasks of this many columns and positions, as [`SkinnyBlocking::lens`].
+    fn workspace_lens(&self, columns: usize, part: usize) -> [usize; 4] {
         // At most the positions that are summed at a time; a copied block has the most.
-        let (rows, step) = (self.operands.rows, step(self.operands.rows).min(blocking.part).min(A::CHUNK));
-        let sums = rows * blocking.columns;
+        let (rows, step) = (self.operands.rows, step(self.operands.rows).min(part).min(A::CHUNK));
+        let sums = rows * columns;
         let of_short = if self.is_direct() { 0 } else { sums };
         match self.short {
             Some(Read::Copied) => [rows * step, step * (2 * copied(step)).max(rows), of_short, of_short],
             Some(_) => [rows * step, rows * step, of_short, of_short],
             None => [rows * step, 2 * BLOCK * BLOCK, LANES * sums, sums],
         }
-    }
-
-    /// Bytes of a thread's workspace: of the sums, which come first, and of all.
-    fn workspace_bytes(&self, blocking: &SkinnyBlocking) -> [usize; 2] {
-        let [rows, block, lanes, sums] = self.workspace_lens(blocking);
-        [sums * size_of::<A>(), (rows + block + lanes) * size_of::<F>()].map(|n| n.next_multiple_of(CACHE_LINE))
     }
 
     /// Bytes of the sums of all parts, where there are several.
@@ -443,7 +460,7 @@ fn blocks<F: Factor>(
 impl<F: Factor, A: Sum<F>> Kernel for SkinnyKernel<F, A> {
     fn scratch(&self, threads: usize) -> usize {
         let blocking = self.blocking(threads);
-        self.shared_bytes(&blocking) + threads * self.workspace_bytes(&blocking).iter().sum::<usize>()
+        self.shared_bytes(&blocking) + threads * blocking.bytes.iter().sum::<usize>()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -452,10 +469,10 @@ impl<F: Factor, A: Sum<F>> Kernel for SkinnyKernel<F, A> {
         let of_parts = DisjointMut::new(scratch::of::<A>(shared));
         let out = DisjointMut::bytes(&mut outs[0]);
         let size = self.writer.dtype.size();
-        let tasks = operands.batch.len() * blocking.blocks * blocking.parts;
+        let tasks = blocking.tasks;
         threads.for_each_with_scratch(tasks.div_ceil(blocking.together), own, |task, own| {
-            let [rows_len, block_len, lanes_len, _] = self.workspace_lens(&blocking);
-            let (sums, own) = own.split_at_mut(self.workspace_bytes(&blocking)[0]);
+            let [rows_len, block_len, lanes_len, _] = blocking.lens;
+            let (sums, own) = own.split_at_mut(blocking.bytes[0]);
             let (rows, own) = scratch::of::<F>(own).split_at_mut(rows_len);
             let (block, own) = own.split_at_mut(block_len);
             let mut space = Workspace { rows, block, lanes: &mut own[..lanes_len] };

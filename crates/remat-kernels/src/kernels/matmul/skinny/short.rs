@@ -10,7 +10,7 @@
 
 use remat_ir::{DType, Element};
 
-use super::arithmetic::{Factor, Load, add_lanes};
+use super::arithmetic::{Factor, Load};
 use super::lanes::LANES;
 use crate::kernels::matmul::matrix::Location;
 use crate::number::Number;
@@ -72,20 +72,59 @@ unsafe fn few_at<D: Load, const FUSED: bool>(
     depth: usize,
     to: To<D::Number>,
 ) {
-    for (i, n) in (0..x.rows).flat_map(|i| (0..rows).map(move |n| (i, n))) {
-        let (numbers, row) =
-            (x.first.wrapping_add(i * x.stride), matrix.first.cast::<D>().wrapping_add(n * matrix.strides[0]));
-        let mut lanes = [D::Number::default(); LANES];
-        for l in 0..depth {
-            // SAFETY: these are elements of rows of both operands.
-            let (x, element) = unsafe { (*numbers.add(l), *row.add(l * matrix.strides[1])) };
-            lanes[l % LANES] = lanes[l % LANES].multiply_add_at::<FUSED>(element.load(), x);
+    let are_neighbours = matrix.strides[0] == 1;
+    for i in 0..x.rows {
+        let numbers = x.first.wrapping_add(i * x.stride);
+        let mut n = 0;
+        while n < rows {
+            let row = matrix.first.cast::<D>().wrapping_add(n * matrix.strides[0]);
+            let to = (to.first.wrapping_add(i * to.strides[0] + n * to.strides[1]), to.strides[1]);
+            // SAFETY: these are elements of rows of both operands, and the sums are valid for writing.
+            n += unsafe {
+                match rows - n {
+                    8.. if are_neighbours => sums_of::<D, 8, FUSED>(numbers, row, matrix.strides[1], depth, to),
+                    4.. if are_neighbours => sums_of::<D, 4, FUSED>(numbers, row, matrix.strides[1], depth, to),
+                    _ => sums_of::<D, 1, FUSED>(numbers, row, matrix.strides[1], depth, to),
+                }
+            };
         }
-        // Zero is added, as in `tile_at`.
-        let sum = D::Number::default().plus(add_lanes(&lanes));
-        // SAFETY: the sums are valid for writing.
-        unsafe { to.first.wrapping_add(i * to.strides[0] + n * to.strides[1]).write(sum) };
     }
+}
+
+/// Writes the sums of `N` rows of a matrix whose elements at one position are neighbours, `stride` elements from those at the next one: the
+/// first sum at a pointer and the others at a stride. Returns `N`.
+///
+/// # Safety
+/// The rows are valid for reading `depth` elements, and the sums for writing.
+#[inline(always)]
+unsafe fn sums_of<D: Load, const N: usize, const FUSED: bool>(
+    numbers: *const D::Number,
+    first: *const D,
+    stride: usize,
+    depth: usize,
+    (to, between): (*mut D::Number, usize),
+) -> usize {
+    let mut lanes = [[D::Number::default(); N]; LANES];
+    for l in 0..depth {
+        // SAFETY: these are elements of rows of both operands.
+        let (x, elements) = unsafe { (*numbers.add(l), first.add(l * stride).cast::<[D; N]>().read()) };
+        let lane = &mut lanes[l % LANES];
+        for n in 0..N {
+            lane[n] = lane[n].multiply_add_at::<FUSED>(elements[n].load(), x);
+        }
+    }
+    // As `add_lanes`, of all rows at a time.
+    let plus = |a: [D::Number; N], b: [D::Number; N]| std::array::from_fn(|n| a[n].plus(b[n]));
+    let eight: [[D::Number; N]; 8] = std::array::from_fn(|i| plus(lanes[i], lanes[i + 8]));
+    let four: [[D::Number; N]; 4] = std::array::from_fn(|i| plus(eight[i], eight[i + 4]));
+    let two: [[D::Number; N]; 2] = std::array::from_fn(|i| plus(four[i], four[i + 2]));
+    // Zero is added, as in `tile_at`.
+    let sums = plus([D::Number::default(); N], plus(two[0], two[1]));
+    for (n, sum) in sums.into_iter().enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { to.add(n * between).write(sum) };
+    }
+    N
 }
 
 /// The function for rows of elements, with the instructions of a level.
