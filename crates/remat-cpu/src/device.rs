@@ -18,6 +18,7 @@ use crate::arena::{self, Arena};
 use crate::compile::{Caller, Donated, Limit, compile, graph, listing, moves, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
+use crate::pool::Pool;
 use crate::profile::profiled;
 use crate::program::{CompiledProgram, ProgramResult, Run};
 
@@ -48,6 +49,8 @@ pub struct Cpu {
     threads: Option<Threads>,
     /// The memory that all its programs share, or `None` if each keeps its own.
     memory: Option<SpareArena>,
+    /// The memory of discarded arrays. Without [`Cpu::discard`] it stays empty.
+    pool: Pool,
 }
 
 impl Cpu {
@@ -66,7 +69,7 @@ impl Cpu {
     /// # Errors
     /// If `count` is 0, or the system refuses to start the threads.
     pub fn with_threads(count: usize) -> Result<Cpu> {
-        Ok(Cpu { threads: Some(Threads::new(count)?), memory: None })
+        Ok(Cpu { threads: Some(Threads::new(count)?), ..Cpu::default() })
     }
 
     /// The same engine, whose programs share one arena between runs instead of keeping one each. Programs that run one after the other then
@@ -81,13 +84,40 @@ impl Cpu {
     pub fn sharing_memory(self) -> Cpu {
         Cpu { memory: Some(SpareArena::default()), ..self }
     }
+
+    /// Keeps the memory of an array that has no other reference for results of this engine, of its copies, and of programs that they compile.
+    /// Results of 256 KiB and more are kept, the latest, and at most 512 MiB of them.
+    ///
+    /// ```
+    /// use remat_cpu::Cpu;
+    /// use remat_ir::{Aval, DType};
+    /// let cpu = Cpu::default();
+    /// let array = cpu.array(&Aval::new(DType::F32, [1 << 20]))?;
+    /// let start = array.as_slice::<f32>().map(<[f32]>::as_ptr);
+    /// cpu.discard(array);
+    /// assert_eq!(cpu.array(&Aval::new(DType::F32, [1024, 1024]))?.as_slice::<f32>().map(<[f32]>::as_ptr), start);
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    pub fn discard(&self, array: Array) {
+        if let Ok(data) = array.try_into_data() {
+            self.pool.give(data);
+        }
+    }
+
+    /// An array of any elements, to be overwritten.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn array(&self, aval: &Aval) -> Result<Array> {
+        Array::new(aval.clone(), self.pool.elements(aval)?)
+    }
 }
 
 impl Default for Cpu {
     /// The engine with the number of threads in the environment variable `REMAT_THREADS` when the first program is compiled, or else one
     /// per core. All such engines share their threads.
     fn default() -> Cpu {
-        Cpu { threads: None, memory: None }
+        Cpu { threads: None, memory: None, pool: Pool::default() }
     }
 }
 
@@ -248,7 +278,7 @@ impl Cpu {
         max_cpu_isa()?;
         forced_algorithms()?;
         let programs = compile(jaxpr, Caller::User, &threads, limit)?;
-        Ok(CpuExecutable { name, programs, threads, most_kept, spare })
+        Ok(CpuExecutable { name, programs, threads, most_kept, spare, pool: self.pool.clone() })
     }
 }
 
@@ -262,6 +292,8 @@ pub(crate) struct CpuExecutable {
     most_kept: Option<usize>,
     /// Kept between runs, since clearing new memory often takes longer than a run.
     spare: SpareArena,
+    /// Of its engine.
+    pool: Pool,
 }
 
 impl Executable for CpuExecutable {
@@ -319,7 +351,7 @@ impl CpuExecutable {
         let program = self.programs.for_donated(|argument| args[argument.index()].is_donated());
         let spare = self.spare_for(program);
         let mut memory = spare.map_or_else(|| Arena::new(program.memory_bytes()), Ok).map_err(|e| self.named(e))?;
-        let result = execute(program, args, &mut memory, &self.threads, run).map_err(|e| self.named(e));
+        let result = execute(program, args, &mut memory, &self.pool, &self.threads, run).map_err(|e| self.named(e));
         let mut spare = self.spare();
         if self.most_kept.is_none_or(|most| memory.len() <= most)
             && spare.as_ref().is_none_or(|spare| spare.len() < memory.len())
@@ -359,6 +391,7 @@ fn execute(
     program: &CompiledProgram,
     args: Vec<Array>,
     memory: &mut Arena,
+    pool: &Pool,
     threads: &Threads,
     run: impl FnOnce(&CompiledProgram, Run<'_>),
 ) -> Result<Vec<Array>> {
@@ -380,7 +413,7 @@ fn execute(
                     (ins[i], outs[k]) = (start, start);
                     args[i].viewed(aval.clone())?
                 } else {
-                    let mut data = arena::elements(aval).map_err(|_| no_memory(program))?;
+                    let mut data = pool.elements(aval).map_err(|_| no_memory(program))?;
                     outs[k] = arena::start_mut(&mut data);
                     Array::new(aval.clone(), data)?
                 }

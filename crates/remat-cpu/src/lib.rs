@@ -6,7 +6,7 @@
 //!
 //! 1. `ids`: index types
 //! 2. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
-//! 3. `arena`, `program`, `peak`, `profile`: the memory of a run, the run, and its time
+//! 3. `arena`, `pool`, `program`, `peak`, `profile`: the memory of a run and of its results, the run, and its time
 //! 4. `compile`, `control`: make a program of the steps, with kernels, an order and a memory plan; the bodies of loops and branches are
 //!    programs too
 //! 5. `device`: the public engine
@@ -19,6 +19,7 @@ mod device;
 mod eager;
 mod ids;
 mod peak;
+mod pool;
 mod profile;
 mod program;
 mod steps;

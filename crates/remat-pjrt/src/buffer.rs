@@ -9,6 +9,7 @@ use remat_ir::{Array, Aval, Shape};
 use crate::event::Event;
 use crate::failure::{Code, Failure, Result};
 use crate::layout;
+use crate::place::ENGINE;
 use crate::sys::{
     BufferCopy, BufferDimensions, BufferFromHost, BufferLayout, BufferPointer, CopyRaw, Layout, ToHost, dtype_of,
 };
@@ -60,7 +61,8 @@ impl Buffer {
     }
 
     pub(crate) fn delete(&self) {
-        self.state().array = None;
+        let array = self.state().array.take();
+        array.into_iter().for_each(|array| ENGINE.discard(array));
     }
 
     pub(crate) fn is_deleted(&self) -> bool {
@@ -140,7 +142,14 @@ impl Buffer {
     }
 }
 
-/// Copies an array of the host.
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.delete();
+    }
+}
+
+/// Copies an array of the host. JAX allows it to be shared as long as the buffer lives (`ImmutableZeroCopy`), even for `jnp.array`, which promises a
+/// copy: what the caller writes to its array afterwards would change the buffer.
 ///
 /// # Safety
 /// The lists and the elements are those that the caller says.

@@ -2,9 +2,10 @@
 
 #![allow(unsafe_code, reason = "elements of the caller, behind pointers; each use says why it is sound")]
 
-use remat_ir::{Array, Aval, DType, Data, Element, bf16, f16};
+use remat_ir::{Array, Aval, Data, Element, with_dtype};
 
-use crate::failure::{Failure, Result, whole};
+use crate::failure::{Code, Failure, Result, whole};
+use crate::place::ENGINE;
 use crate::sys::Layout;
 
 /// The strides in bytes of the dimensions, in row-major order.
@@ -91,69 +92,40 @@ fn walk(shape: &[usize], strides: &[i64], mut visit: impl FnMut(isize)) {
 /// # Safety
 /// There is an element of the array's dtype at the place of each index, by the strides from the pointer on.
 pub(crate) unsafe fn read(data: *const u8, aval: Aval, strides: &[i64]) -> Result<Array> {
-    let is_plain = strides == row_major(&aval.shape, aval.dtype.size());
-    macro_rules! elements {
-        ($type:ty) => {{
-            let mut elements: Vec<$type> = Vec::with_capacity(aval.size());
-            if is_plain {
-                if aval.size() > 0 {
-                    // SAFETY: the elements lie one after the other, as many as there is room for, and any bits are a number.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(data, elements.as_mut_ptr().cast::<u8>(), aval.bytes());
-                        elements.set_len(aval.size());
-                    }
-                }
-            } else {
-                walk(&aval.shape, strides, |offset| {
-                    // SAFETY: there is an element at this place, perhaps not aligned, and any bits are a number.
-                    elements.push(unsafe { data.offset(offset).cast::<$type>().read_unaligned() });
-                });
-            }
-            <$type as Element>::wrap(elements)
-        }};
-    }
-    let data = match aval.dtype {
-        DType::Bool => {
-            let mut elements = Vec::with_capacity(aval.size());
+    let mut array = ENGINE.array(&aval)?;
+    match array.data_mut() {
+        Some(Data::Bool(elements)) => {
+            let mut elements = elements.iter_mut();
             walk(&aval.shape, strides, |offset| {
                 // SAFETY: there is a byte at this place.
-                elements.push(unsafe { *data.offset(offset) } != 0);
+                elements.next().into_iter().for_each(|element| *element = unsafe { *data.offset(offset) } != 0);
             });
-            Data::Bool(elements)
         }
-        DType::I8 => elements!(i8),
-        DType::I16 => elements!(i16),
-        DType::I32 => elements!(i32),
-        DType::I64 => elements!(i64),
-        DType::U8 => elements!(u8),
-        DType::U16 => elements!(u16),
-        DType::U32 => elements!(u32),
-        DType::U64 => elements!(u64),
-        DType::F16 => elements!(f16),
-        DType::Bf16 => elements!(bf16),
-        DType::F32 => elements!(f32),
-        DType::F64 => elements!(f64),
-    };
-    Ok(Array::new(aval, data)?)
+        Some(elements) => {
+            let size = aval.dtype.size();
+            let mut to = with_dtype!(aval.dtype, T => T::slice_mut(elements).map_or(std::ptr::null_mut(), |x| x.as_mut_ptr().cast::<u8>()));
+            if strides == row_major(&aval.shape, size) && aval.size() > 0 {
+                // SAFETY: both sides have that many bytes, and any bits are a number.
+                unsafe { std::ptr::copy_nonoverlapping(data, to, aval.bytes()) };
+            } else {
+                walk(&aval.shape, strides, |offset| {
+                    // SAFETY: there is an element at this place, perhaps not aligned, and any bits are a number; the array has room for each.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(data.offset(offset), to, size);
+                        to = to.add(size);
+                    }
+                });
+            }
+        }
+        None => return Err(Failure::new(Code::Internal, "a new array has another reference")),
+    }
+    Ok(array)
 }
 
 /// Where the elements of an array lie.
 pub(crate) fn pointer(array: &Array) -> *const u8 {
-    match array.data() {
-        Data::Bool(elements) => elements.as_ptr().cast(),
-        Data::I8(elements) => elements.as_ptr().cast(),
-        Data::I16(elements) => elements.as_ptr().cast(),
-        Data::I32(elements) => elements.as_ptr().cast(),
-        Data::I64(elements) => elements.as_ptr().cast(),
-        Data::U8(elements) => elements.as_ptr(),
-        Data::U16(elements) => elements.as_ptr().cast(),
-        Data::U32(elements) => elements.as_ptr().cast(),
-        Data::U64(elements) => elements.as_ptr().cast(),
-        Data::F16(elements) => elements.as_ptr().cast(),
-        Data::Bf16(elements) => elements.as_ptr().cast(),
-        Data::F32(elements) => elements.as_ptr().cast(),
-        Data::F64(elements) => elements.as_ptr().cast(),
-    }
+    let data = array.data();
+    with_dtype!(data.dtype(), T => T::slice(data).map_or(std::ptr::null(), |x| x.as_ptr().cast()))
 }
 
 /// Writes the elements of an array where the caller wants them.
@@ -179,6 +151,8 @@ pub(crate) unsafe fn write(array: &Array, data: *mut u8, strides: &[i64]) {
 
 #[cfg(test)]
 mod tests {
+    use remat_ir::DType;
+
     use super::*;
 
     #[test]

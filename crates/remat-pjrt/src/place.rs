@@ -3,9 +3,15 @@
 #![allow(unsafe_code, reason = "lists of pointers for the caller; each use says why it is sound")]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::LazyLock;
+
+use remat_cpu::Cpu;
 
 use crate::failure::{Failure, Result};
 use crate::sys::{ClientCreate, DefaultAssignment, List, Lookup, NamedValue, PluginAttributes, Text};
+
+/// The engine. Arrays that the caller deletes leave their memory to later ones.
+pub(crate) static ENGINE: LazyLock<Cpu> = LazyLock::new(Cpu::default);
 
 /// The name of the platform, by which JAX chooses it.
 pub(crate) const PLATFORM: &str = "remat";
