@@ -9,7 +9,7 @@ use remat_ir::{Array, Aval, Shape};
 use crate::event::Event;
 use crate::failure::{Code, Failure, Result};
 use crate::layout;
-use crate::place::ENGINE;
+use crate::place::discard;
 use crate::sys::{
     BufferCopy, BufferDimensions, BufferFromHost, BufferLayout, BufferPointer, CopyRaw, Layout, ToHost, dtype_of,
 };
@@ -62,7 +62,7 @@ impl Buffer {
 
     pub(crate) fn delete(&self) {
         let array = self.state().array.take();
-        array.into_iter().for_each(|array| ENGINE.discard(array));
+        array.into_iter().for_each(discard);
     }
 
     pub(crate) fn is_deleted(&self) -> bool {

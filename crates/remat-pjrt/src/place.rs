@@ -6,12 +6,24 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::LazyLock;
 
 use remat_cpu::Cpu;
+use remat_ir::Array;
 
 use crate::failure::{Failure, Result};
+use crate::program::LIMIT;
 use crate::sys::{ClientCreate, DefaultAssignment, List, Lookup, NamedValue, PluginAttributes, Text};
 
-/// The engine. Arrays that the caller deletes leave their memory to later ones.
+/// The engine.
 pub(crate) static ENGINE: LazyLock<Cpu> = LazyLock::new(Cpu::default);
+
+/// Whether arrays that the caller deletes leave their memory to later ones. Where memory is limited it goes back to the system.
+static KEEPS: LazyLock<bool> = LazyLock::new(|| std::env::var_os(LIMIT).is_none_or(|limit| limit.is_empty()));
+
+/// Deletes an array.
+pub(crate) fn discard(array: Array) {
+    if *KEEPS {
+        ENGINE.discard(array);
+    }
+}
 
 /// The name of the platform, by which JAX chooses it.
 pub(crate) const PLATFORM: &str = "remat";

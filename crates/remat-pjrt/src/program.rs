@@ -6,7 +6,6 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use remat_cpu::Cpu;
 use remat_ir::{Array, Aval, CompileOptions, Device as _, MemoryStats, expect_arguments, parse_bytes, readable_bytes};
 use remat_opt::pipeline;
 use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
@@ -15,14 +14,14 @@ use crate::buffer::Buffer;
 use crate::event::Event;
 use crate::failure::{Code, Failure, Result, whole};
 use crate::layout::list;
-use crate::place::MEMORY;
+use crate::place::{ENGINE, MEMORY};
 use crate::sys::{
     Compile, CompiledMemory, DeviceAssignment, Execute, ExecuteOptions, LoadedExecutable, OutputDimensions,
     OutputMemories, OutputTypes, Program, number_of,
 };
 
 /// The most bytes that a program may need: it computes values again until it fits, or is refused.
-const LIMIT: &str = "REMAT_MEMORY_LIMIT";
+pub(crate) const LIMIT: &str = "REMAT_MEMORY_LIMIT";
 
 /// A program that JAX compiled.
 pub(crate) struct Compiled {
@@ -96,7 +95,7 @@ impl Compiled {
         let outs = jaxpr.out_avals();
         let fingerprint = fingerprint(code);
         let options = CompileOptions { donated: of_engine, memory_limit, ..CompileOptions::default() };
-        let executable = Cpu::default().compile_with(&Arc::new(jaxpr), &options)?;
+        let executable = ENGINE.compile_with(&Arc::new(jaxpr), &options)?;
         let memory = executable.memory();
         let needed = if donated.contains(&true) { memory.donated_peak } else { memory.peak };
         if let Some(limit) = memory_limit.filter(|&limit| needed > limit) {
