@@ -13,8 +13,8 @@ use std::fmt;
 use remat_ir::{Jaxpr, Pass, Result};
 
 use crate::{
-    algebra, attention, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, rotate, scan_residuals, sink,
-    slice_pushdown, stacks,
+    algebra, attention, cse, dce, dot_transpose, extrema, fold, inline, one_memory, padded_sums, rotate,
+    scan_residuals, sink, slice_pushdown, stacks,
 };
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the

@@ -29,7 +29,12 @@ pub(super) struct Condition {
 }
 
 /// A mask of these scores, and the scores that it selects from; or no mask and the scores.
-pub(super) fn masked(program: &Program<'_>, scores: Value, key: Axis, matched: &mut Matched) -> Option<(Option<Mask>, Value)> {
+pub(super) fn masked(
+    program: &Program<'_>,
+    scores: Value,
+    key: Axis,
+    matched: &mut Matched,
+) -> Option<(Option<Mask>, Value)> {
     let Some((at, Prim::SelectN(_), eqn)) = program.definition(scores.atom) else { return Some((None, scores)) };
     let (&[condition, if_false, if_true], true) = (&eqn.ins[..], is_choice(program, eqn)) else { return None };
     let [condition, if_false, if_true] = [condition, if_false, if_true].map(|x| program.operand(x, &scores.axes));

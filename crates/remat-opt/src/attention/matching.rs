@@ -37,6 +37,10 @@ struct Scores {
     key: Value,
 }
 
+/// The fewest queries of a head of keys, and the fewest keys, of which the operation is computed faster than what is written out. Scores of
+/// fewer queries take no more memory than the keys. Measured in docs/EXPERIMENTS.md, "Attention", row "Attention that JAX writes out".
+const FEWEST: usize = 32;
+
 /// The attention whose last equation, the product with the values, is this one. Nothing else reads what the others compute.
 pub(super) fn attention(program: &Program<'_>, at: usize) -> Option<Attention> {
     (0..2).find_map(|side| of_weights(program, at, side))
@@ -69,7 +73,10 @@ fn of_weights(program: &Program<'_>, at: usize, side: usize) -> Option<Attention
     let (mask, scores) = masked(program, scores, key, &mut matched)?;
     let (bias, Scores { scale, query, key }) = biased(program, scores, dtype, key, &mut matched)?;
     let is_of_query = |mask: &Mask| mask.causal.is_none_or(|axis| roles.free.contains(&axis));
-    let is_whole = mask.as_ref().is_none_or(is_of_query)
+    let queries: usize = roles.free.iter().map(|&axis| roles.sizes[axis]).product();
+    let is_whole = queries >= FEWEST
+        && roles.sizes[roles.key] >= FEWEST
+        && mask.as_ref().is_none_or(is_of_query)
         && roles.are_of(&query, &roles.free)
         && roles.are_of(&key, &[roles.key])
         && roles.are_of(&value, &[roles.key])
@@ -124,7 +131,13 @@ fn softmax(program: &Program<'_>, weights: &Value, key: Axis, matched: &mut Matc
 }
 
 /// Scores as the sum of products and a bias, if there is one.
-fn biased(program: &Program<'_>, scores: Value, dtype: DType, key: Axis, matched: &mut Matched) -> Option<(Option<Value>, Scores)> {
+fn biased(
+    program: &Program<'_>,
+    scores: Value,
+    dtype: DType,
+    key: Axis,
+    matched: &mut Matched,
+) -> Option<(Option<Value>, Scores)> {
     let mut inside = matched.clone();
     let Some(terms) = program.operands::<2>(&scores, Binary::Add, &mut inside) else {
         return Some((None, scaled(program, scores, dtype, key, matched)?));
@@ -164,7 +177,10 @@ fn scaled(program: &Program<'_>, scores: Value, dtype: DType, key: Axis, matched
     let operands = Product::new(program, at, dtype, dtype.wide())?.operands(&product.axes, FEATURES);
     let [query, key] = match operands.each_ref().map(|operand| operand.axes.contains(&Some(key))) {
         [false, true] => operands,
-        [true, false] => { let [key, query] = operands; [query, key] }
+        [true, false] => {
+            let [key, query] = operands;
+            [query, key]
+        }
         _ => return None,
     };
     // A kernel multiplies in f32, but for f64.

@@ -31,7 +31,8 @@ use self::values::Program;
 use crate::{algebra, dce, inline};
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
-    let has_softmax = any(&jaxpr, |op| *op == Op::from(Unary::Exp)) && any(&jaxpr, |op| matches!(op, Op::Prim(Prim::DotGeneral(_))));
+    let has_softmax =
+        any(&jaxpr, |op| *op == Op::from(Unary::Exp)) && any(&jaxpr, |op| matches!(op, Op::Prim(Prim::DotGeneral(_))));
     if !has_softmax || any(&jaxpr, |op| matches!(op, Op::Prim(Prim::OptimizationBarrier(_)))) {
         return Ok(jaxpr);
     }

@@ -144,7 +144,8 @@ impl Writer<'_> {
         let weight = Literal::from_f64(dtype.wide(), weight.as_f64());
         let wide = self.converted(values, dtype.wide())?;
         let weighted = self.b.emit1(Binary::Mul.into(), &[wide, weight.into()])?;
-        let sum = self.b.emit1(Reduce { kind: ReduceKind::Sum, axes: [1].into_iter().collect() }.into(), &[weighted])?;
+        let sum =
+            self.b.emit1(Reduce { kind: ReduceKind::Sum, axes: [1].into_iter().collect() }.into(), &[weighted])?;
         let sum = self.converted(sum, dtype)?;
         let grouped = [batch, to[1], heads, to[2] / heads, features].into_iter().collect();
         let dims = [0, 2, 4].into_iter().collect();
