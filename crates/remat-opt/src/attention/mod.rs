@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! attention : s = dot_general q k; m = reduce_max s; e = exp (s - m); n = reduce_sum e; o = dot_general (e / n) v
-//!           → o _ = dot_general_attention q k v
+//!           → o _ = dot_product_attention q k v
 //! ```
 //!
 //! This is for programs of others, such as those of JAX, whose frameworks write attention out; its scores are the largest arrays of a model.
