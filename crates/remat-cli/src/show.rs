@@ -10,6 +10,7 @@ use remat::report::{fwd_bwd, saved_residuals};
 use remat::{Cpu, DType, Device, JitOptions, Plan, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
 use remat_command::arguments::{self, up_to};
 use remat_command::text::printable;
+use remat_opt::pipeline;
 
 use crate::{plan, policy};
 
@@ -118,13 +119,17 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 fn program(file: &Path, args: &Args, out: &mut impl Write) -> Result<()> {
     ensure!(args.device.is_none() || args.steps, "--device goes with --steps");
     let bytes = plan::text(file)?;
-    let (jaxpr, num_consts) = if bytes.starts_with(&remat_stablehlo::MAGIC) {
+    let is_imported = bytes.starts_with(&remat_stablehlo::MAGIC);
+    let (mut jaxpr, num_consts) = if is_imported {
         let program = plan::imported(&bytes)?;
         (program.jaxpr, program.constants.len())
     } else {
         Jaxpr::parse_closed(str::from_utf8(&bytes).context("it is not UTF-8")?)?
     };
     if args.steps {
+        if is_imported {
+            jaxpr = pipeline::run(pipeline::IMPORTED, &jaxpr)?;
+        }
         let device = args.device.as_deref().map_or_else(|| Ok(Device::from(Cpu::default())), Device::named)?;
         writeln!(out, "== steps\n{}", device.engine().steps(&Arc::new(jaxpr))?)?;
         return Ok(());

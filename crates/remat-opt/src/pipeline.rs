@@ -13,8 +13,8 @@ use std::fmt;
 use remat_ir::{Jaxpr, Pass, Result};
 
 use crate::{
-    algebra, cse, dce, dot_transpose, extrema, fold, inline, one_memory, outer_products, padded_sums, rotate, scan_residuals, sink,
-    slice_pushdown, stacks,
+    algebra, attention, cse, dce, dot_transpose, extrema, fold, inline, one_memory, outer_products, padded_sums,
+    rotate, scan_residuals, sink, slice_pushdown, stacks,
 };
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
@@ -23,6 +23,18 @@ pub const JIT: &[Pass] = &[
     Pass { name: "fold", why: "equations whose operands are all literals are computed", run: fold::pass },
     Pass { name: "cse", why: "equal equations of one body become one", run: cse::pass },
     Pass { name: "dce", why: "equations that no output needs are dropped, also in bodies", run: dce::pass },
+];
+
+/// The passes of programs that others wrote, in place of [`JIT`]: what the functions of `remat` trace as one operation becomes one here.
+pub const IMPORTED: &[Pass] = &[
+    JIT[0],
+    JIT[1],
+    JIT[2],
+    Pass {
+        name: "attention",
+        why: "attention that is written out becomes one operation, which stores no scores",
+        run: attention::pass,
+    },
 ];
 
 /// The passes of the native engine.

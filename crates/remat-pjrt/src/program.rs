@@ -84,8 +84,8 @@ pub(crate) unsafe fn compile(args: &mut Compile) -> Result {
 impl Compiled {
     fn of(code: &[u8]) -> Result<Compiled> {
         let Imported { jaxpr, constants, donations } = import(&Module::read(code)?, ImportOptions::default())?;
-        // JAX writes loops with carries that nobody reads, and equal equations.
-        let jaxpr = pipeline::run(pipeline::JIT, &jaxpr)?;
+        // JAX writes loops with carries that nobody reads, equal equations, and attention.
+        let jaxpr = pipeline::run(pipeline::IMPORTED, &jaxpr)?;
         let memory_limit = limit()?;
         let donated: Vec<bool> = donations.iter().map(|&donation| donation != Donation::No).collect();
         let of_engine = constants.iter().map(|_| false).chain(donated.iter().copied()).collect();

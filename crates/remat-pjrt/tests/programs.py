@@ -7,6 +7,7 @@ Ends with code 1 if a result differs or a program fails.
 """
 
 import argparse
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -102,6 +103,49 @@ def programs(large):
         ran += 1
     jax.config.update("jax_enable_x64", False)
     print(f"{ran} programs equal those of XLA", flush=True)
+
+
+def attention():
+    """Attention that is written out, where something is not ordinary: rows without keys, numbers that are not finite, empty arrays."""
+    random = np.random.default_rng(5)
+
+    def draw(*shape):
+        return random.standard_normal(shape, dtype=np.float32)
+
+    def plain(q, k, v, mask=None, fill=-np.inf):
+        scores = jnp.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1])
+        scores = scores if mask is None else jnp.where(mask, scores, fill)
+        return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), v)
+
+    def causal(q, k, v):
+        return plain(q, k, v, jnp.tril(jnp.ones((q.shape[1], k.shape[1]), bool)))
+
+    def loop(q, k, v):
+        return jax.lax.scan(lambda q, _: (plain(q, k, v), q.sum()), q, length=3)
+
+    q, k, v = draw(2, 70, 3, 16), draw(2, 130, 3, 16), draw(2, 130, 3, 16)
+    small = [x[:, :3] for x in (q, k, v)]
+    rows = random.random((2, 1, 1, 130)) < 0.5
+    rows[0] = False
+    cases = {"plain": (plain, q, k, v), "causal": (causal, q, k, v), "loop": (loop, q, k, v), "one query": (plain, q[:, :1], k, v)}
+    for fill in (-np.inf, np.finfo(np.float32).min, -1e30, -1e4):
+        cases[f"filled with {fill}"] = (functools.partial(plain, fill=np.float32(fill)), q, k, v, rows)
+    for number in (np.nan, np.inf, -np.inf):
+        for i, name in enumerate(["query", "key", "value"]):
+            for which, arrays in {"small": small, "large": (q, k, v)}.items():
+                changed = [x.copy() for x in arrays]
+                changed[i][0, 1, 0, 2] = number
+                cases[f"{number} in a {which} {name}"] = (plain, *changed)
+    cases["no batch"] = (plain, q[:0], k[:0], v[:0])
+    cases["no queries"] = (plain, q[:, :0], k, v)
+    cases["no features"] = (plain, q[..., :1], k[..., :1], v[..., :0])
+    for name, (function, *args) in cases.items():
+        worst = difference(on("remat", function, *args), on("cpu", function, *args), 64)
+        check(f"attention, {name}", worst <= 1, f"differs by {worst:.1f} times what is allowed")
+    args = jax.device_put([draw(1, 512, 4, 16) for _ in range(3)], jax.devices("remat")[0])
+    temporaries = jax.jit(causal).lower(*args).compile().memory_analysis().temp_size_in_bytes
+    check("attention without scores", temporaries < 4 * 512 * 512, temporaries)
+    print(f"{len(cases)} cases of attention equal those of XLA", flush=True)
 
 
 def bits():
@@ -321,6 +365,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     check("the default is XLA's", jax.default_backend() == "cpu")
     programs(options.large)
+    attention()
     bits()
     factorisations()
     linear_algebra()

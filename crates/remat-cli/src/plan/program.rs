@@ -12,6 +12,7 @@ use remat_command::progress;
 use remat_command::table::{table, thousands};
 use remat_command::text::printable;
 use remat_io::{REPORTED_PLANS, save_report_with};
+use remat_opt::pipeline;
 use remat_stablehlo::{Donation, ImportOptions, Imported, Module, import};
 use serde::Serialize;
 
@@ -91,6 +92,7 @@ pub(super) fn read(path: &Path, text: &[u8], donated: Option<&Donated>) -> Resul
     let read = || {
         let (program, consts, given_up) = if text.starts_with(&remat_stablehlo::MAGIC) {
             let Imported { jaxpr, constants, donations } = imported(text)?;
+            let jaxpr = pipeline::run(pipeline::IMPORTED, &jaxpr)?;
             let given_up = donations.iter().map(|&donation| donation != Donation::No);
             let given_up = constants.iter().map(|_| false).chain(given_up).collect();
             (jaxpr, constants.len(), given_up)

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
 use remat_opt::pipeline;
 use remat_plan::{
-    Effort, Graph, Rematerialized, Schedule, StepId, bound_within_outputs, least_memory, pareto_front, rematerialize_from, replayed,
-    side_by_side,
+    Effort, Graph, Rematerialized, Schedule, StepId, bound_within_outputs, least_memory, pareto_front,
+    rematerialize_from, replayed, side_by_side,
 };
 
 use super::candidate::{Candidate, Ordered, Subject};

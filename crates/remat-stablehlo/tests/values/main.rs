@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arrays::{argument, difference, largest, results};
 use remat_cpu::Cpu;
 use remat_ir::{Array, DType, Device, check, eval};
+use remat_opt::pipeline;
 use remat_stablehlo::{ImportOptions, Imported, Module, import};
 use support::{fixtures, programs};
 
@@ -57,7 +58,10 @@ fn programs_compute_what_jax_computes() {
         let largest = expected.iter().map(largest).fold(0.0, f64::max);
         let arguments = arguments(&program);
         let reference = eval(&program.jaxpr, arguments.clone());
-        let native = Cpu::default().compile(&Arc::new(program.jaxpr)).and_then(|executable| executable.run(arguments));
+        // As the plugin does.
+        let native = pipeline::run(pipeline::IMPORTED, &program.jaxpr)
+            .and_then(|jaxpr| Cpu::default().compile(&Arc::new(jaxpr)))
+            .and_then(|executable| executable.run(arguments));
         for (engine, got) in [("reference", reference), ("native", native)] {
             let got: Vec<Array> = match got {
                 Ok(got) => got,
@@ -90,4 +94,21 @@ fn programs_compute_what_jax_computes() {
         eprintln!("{difference:.1e} {place}");
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// The attentions of a program as the engines run it.
+fn attentions(name: &str) -> usize {
+    let bytes = std::fs::read(fixtures().join(format!("{name}.mlirbc"))).unwrap();
+    let program = pipeline::run(pipeline::IMPORTED, &imported(&bytes).unwrap().jaxpr).unwrap();
+    program.eqns.iter().filter(|eqn| eqn.op.name() == "dot_product_attention").count()
+}
+
+#[test]
+fn attention_is_recognised() {
+    // Each of these programs has as many as it has results.
+    assert_eq!(attentions("attention_forward"), 10);
+    assert_eq!(attentions("attention_of_jax"), 7);
+    // Its weights are kept for the derivative.
+    assert_eq!(attentions("attention"), 0);
+    assert_eq!(attentions("attention_nearly"), 0);
 }
