@@ -13,8 +13,8 @@ use std::fmt;
 use remat_ir::{Jaxpr, Pass, Result};
 
 use crate::{
-    algebra, attention, cse, dce, dot_transpose, extrema, fold, inline, one_memory, outer_products, padded_sums,
-    rotate, scan_residuals, sink, slice_pushdown, stacks,
+    algebra, attention, cse, dce, dot_transpose, extrema, fold, inline, negated_sums, one_memory, outer_products,
+    padded_sums, rotate, scan_residuals, sink, slice_pushdown, stacks,
 };
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
@@ -70,6 +70,11 @@ pub const CPU: &[Pass] = &[
         name: "dot_transpose",
         why: "the transpose of a product becomes a product of the exchanged operands",
         run: dot_transpose::pass,
+    },
+    Pass {
+        name: "negated_sums",
+        why: "sums of negated values are negated sums, so that the negated values need no memory",
+        run: negated_sums::pass,
     },
     Pass {
         name: "outer_products",
