@@ -82,6 +82,8 @@ def compare(programs, options):
         row["memory"] = row["remat_temporaries"] / max(row["cpu_temporaries"], 1)
         row["compile"] = row["remat_compile_s"] / row["cpu_compile_s"]
         rows.append(row)
+        # The arrays of one program go before those of the next.
+        del of, function, args
         print(f"{name:{width}} {1e3 * xla:9.3f} {1e3 * ours:9.3f} {row['time']:6.2f} {row['cpu_temporaries'] / 1024:9.0f} "
               f"{row['remat_temporaries'] / 1024:9.0f} {row['memory']:6.2f} {row['cpu_compile_s']:7.2f} {row['remat_compile_s']:7.2f}", flush=True)
     ratios = {what: sorted(row[what] for row in rows) for what in ("time", "memory", "compile")}

@@ -86,7 +86,7 @@ impl Cpu {
     }
 
     /// Keeps the memory of an array that has no other reference for results of this engine, of its copies, and of programs that they compile.
-    /// Results of 256 KiB and more are kept, the latest, and at most 512 MiB of them.
+    /// Arrays of 256 KiB and more are kept, the latest, and at most 512 MiB of them, until there is no memory for another one.
     ///
     /// ```
     /// use remat_cpu::Cpu;
@@ -102,6 +102,11 @@ impl Cpu {
         if let Ok(data) = array.try_into_data() {
             self.pool.give(data);
         }
+    }
+
+    /// Gives the memory of discarded arrays back to the system.
+    pub fn free_discarded(&self) {
+        self.pool.clear();
     }
 
     /// An array of any elements, to be overwritten.
@@ -350,7 +355,13 @@ impl CpuExecutable {
         expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
         let program = self.programs.for_donated(|argument| args[argument.index()].is_donated());
         let spare = self.spare_for(program);
-        let mut memory = spare.map_or_else(|| Arena::new(program.memory_bytes()), Ok).map_err(|e| self.named(e))?;
+        let new = || {
+            Arena::new(program.memory_bytes()).or_else(|_| {
+                self.pool.clear();
+                Arena::new(program.memory_bytes())
+            })
+        };
+        let mut memory = spare.map_or_else(new, Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.pool, &self.threads, run).map_err(|e| self.named(e));
         let mut spare = self.spare();
         if self.most_kept.is_none_or(|most| memory.len() <= most)

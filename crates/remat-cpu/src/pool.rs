@@ -24,7 +24,7 @@ struct Kept {
 }
 
 impl Pool {
-    /// As [`arena::elements`], in the memory of a discarded array of this dtype and size, if there is one.
+    /// As [`arena::elements`], in the memory of a discarded array of this dtype and size, if there is one. Bools are any, too.
     ///
     /// # Errors
     /// If there is no memory for them, and none is left here.
@@ -38,9 +38,14 @@ impl Pool {
             }
         }
         arena::elements(aval).or_else(|_| {
-            *self.kept() = Kept::default();
+            self.clear();
             arena::elements(aval)
         })
+    }
+
+    /// Gives all that is kept back to the system.
+    pub(crate) fn clear(&self) {
+        *self.kept() = Kept::default();
     }
 
     /// Keeps the elements of an array in place of the oldest ones.

@@ -7,8 +7,8 @@
 //!
 //! 1. [`lru`]: a cache, which engines share
 //! 2. `memo`, `checked`, `env`, `cost`, `rewrite`, `uses`: shared by the passes
-//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `rotate`, `algebra`, `stacks`, `slice_pushdown`, `dot_transpose`, `negated_sums`,
-//!    `outer_products`, `extrema`, `padded_sums`, `scan_residuals`, `sink`, `attention`: the passes
+//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `rotate`, `algebra`, `stacks`, `slice_pushdown`, `dot_transpose`, `negated_sums`, `outer_products`, `extrema`, `padded_sums`, `scan_residuals`, `sink`, `attention`:
+//!    the passes
 //! 4. `pipeline`: their order
 //!
 //! Not here: derivatives and batching (crate `remat`); fusion, layouts and memory (the engines).

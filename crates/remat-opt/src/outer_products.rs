@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! outer_products : { lambda ; a:f32[8,5] b:f32[8,6]. let c:f32[8,5,6] = dot_general[batch ([0], [0])] a b in (c,) }
-//!                → { lambda ; a:f32[8,5] b:f32[8,6]. let d = broadcast_in_dim a; e = broadcast_in_dim b; c = mul d e in (c,) }
+//!                → { lambda ; a:f32[8,5] b:f32[8,6]. let d = broadcast_in_dim a; e = broadcast_in_dim b; f = mul d e; c = add f 0.0 in (c,) }
 //! ```
 //!
 //! The gradient of a weight for one example is such a product, and per-example gradients have one for each example. As a multiplication it

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Keep, Op, Prim, Result, Scan, Var, VarMap};
+use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Keep, Loc, Op, Prim, Result, Scan, Var, VarMap};
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
 use crate::extrema::finds_extremum;
@@ -101,22 +101,21 @@ fn open_calls(flat: &mut Jaxpr, at: usize) -> Result<()> {
     let Op::Call(Call::Scan(scan)) = &eqn.op else { return Ok(()) };
     let has_calls = scan.jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Call(Call::Jit(_))));
     if has_calls && !candidates(flat, eqn, scan).is_empty() {
-        let jaxpr = Arc::new(without_calls(&scan.jaxpr)?);
+        let jaxpr = Arc::new(without_calls(&scan.jaxpr, Loc::UNKNOWN)?);
         flat.eqns[at].op = Scan { jaxpr, ..scan.clone() }.into();
     }
     Ok(())
 }
 
-/// The same program without calls.
-fn without_calls(body: &Jaxpr) -> Result<Jaxpr> {
-    rewrite(body, |b, op, ins, avals, loc| match op {
-        Op::Call(Call::Jit(call)) => {
-            let role = std::mem::replace(&mut b.role, loc.role);
-            let outs = b.inline(&without_calls(&call.jaxpr)?, &ins);
-            b.role = role;
-            outs
+/// The same program without calls. Equations without a location get that of the call, and all have at least its role.
+fn without_calls(body: &Jaxpr, call: Loc) -> Result<Jaxpr> {
+    rewrite(body, |b, op, ins, avals, loc| {
+        let at = if loc.site.is_some() || call.site.is_none() { loc } else { call };
+        let loc = Loc { role: loc.role.max(call.role), ..at };
+        match op {
+            Op::Call(Call::Jit(op)) => b.inline(&without_calls(&op.jaxpr, loc)?, &ins),
+            op => Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect()),
         }
-        op => Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect()),
     })
 }
 

@@ -15,12 +15,9 @@ use crate::sys::{ClientCreate, DefaultAssignment, List, Lookup, NamedValue, Plug
 /// The engine.
 pub(crate) static ENGINE: LazyLock<Cpu> = LazyLock::new(Cpu::default);
 
-/// Whether arrays that the caller deletes leave their memory to later ones. Where memory is limited it goes back to the system.
-static KEEPS: LazyLock<bool> = LazyLock::new(|| std::env::var_os(LIMIT).is_none_or(|limit| limit.is_empty()));
-
-/// Deletes an array.
+/// Deletes an array. Its memory goes to later ones, or, where memory is limited, back to the system.
 pub(crate) fn discard(array: Array) {
-    if *KEEPS {
+    if std::env::var_os(LIMIT).is_none_or(|limit| limit.is_empty()) {
         ENGINE.discard(array);
     }
 }

@@ -87,6 +87,9 @@ impl Compiled {
         // JAX writes loops with carries that nobody reads, equal equations, and attention.
         let jaxpr = pipeline::run(pipeline::IMPORTED, &jaxpr)?;
         let memory_limit = limit()?;
+        if memory_limit.is_some() {
+            ENGINE.free_discarded();
+        }
         let donated: Vec<bool> = donations.iter().map(|&donation| donation != Donation::No).collect();
         let of_engine = constants.iter().map(|_| false).chain(donated.iter().copied()).collect();
         let ins = jaxpr.in_avals();

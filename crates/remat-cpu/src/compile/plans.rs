@@ -64,7 +64,7 @@ pub(super) struct Form {
     /// step runs again and no loops are in blocks or joined.
     pub(super) arena: usize,
     pub(super) peak: usize,
-    /// The bytes of a call that are not in the arena, which are the same whatever the plan.
+    /// The bytes of a call that are not in the memory of the arena, which are the same whatever the plan.
     fixed: usize,
 }
 
@@ -125,7 +125,8 @@ impl<'a, 'c> Plans<'a, 'c> {
         if !is_keeping && let Some(donating) = graph.for_donated_arguments() {
             graph = donating;
         }
-        let (arena, fixed) = (ordered.plan.arena, self.caller.peak(programs).saturating_sub(ordered.plan.arena));
+        let program = programs.for_donated(is_donated);
+        let (arena, fixed) = (ordered.plan.arena, program.peak(is_donated).saturating_sub(program.arena));
         let steps = candidate.steps().clone();
         let peak = self.caller.peak(&self.subject.within_outputs(candidate)?.programs);
         Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, fixed, steps })))
@@ -286,7 +287,8 @@ impl<'a, 'c> Plans<'a, 'c> {
         });
         let mut recomputed: Vec<_> = recomputed.flatten().collect();
         recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
-        let bytes = repeated.limit.max(repeated.peak);
+        // Moves may save bytes, which the steps of the form do not have.
+        let bytes = repeated.limit.max(repeated.planned_peak).max(repeated.peak);
         Rematerialization {
             schedule: StepSchedule {
                 form: form.number,

@@ -12,9 +12,9 @@
 //!
 //! Roundings are others, as those of a sum in another order. The operation gives zeros for a query without keys. What is written out gives
 //! the mean of all values there if hidden scores are a finite number, and NaN if they are negative infinity; both are selected afterwards.
-//! Two results differ all the same. Where infinite queries or keys make all scores of a query negative infinity, and there is neither a bias
-//! nor a mask, the result is zero and not NaN. Where a finite number hides some keys, and a bias of negative infinity the others, it is the
-//! mean of all values and not of the hidden ones.
+//! Results differ all the same where numbers are not finite or as large as the fill: where infinite queries or keys make all scores of a query
+//! negative infinity, the result is zero and not NaN, or not the mean of hidden values; where a bias is about as large as the fill, written-out
+//! weights spread over keys that the mask hides; and a hidden value that is not finite does not spread, where zero times infinity is NaN.
 
 mod mask;
 mod matching;
