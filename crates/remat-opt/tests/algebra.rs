@@ -1,7 +1,10 @@
 //! Which equations algebra drops, and which it must not.
 
-use remat_ir::Jaxpr;
+use remat_ir::{
+    Atom, Aval, Builder, DType, DotGeneral, Jaxpr, Op, Reduce, ReduceKind, Reshape, Result, Shape, Unary, eval,
+};
 use remat_opt::pipeline::{CPU, run};
+use remat_testkit::arrays::wild;
 
 #[test]
 fn equations_that_change_nothing_are_dropped() {
@@ -91,4 +94,53 @@ fn slices_at_known_positions_are_plain_ones() {
         assert!(text.contains(&format!("start_indices=({start}, 0)")), "{text}");
     }
     assert_eq!(after("i").0, "dynamic_slice");
+}
+
+#[test]
+fn sums_and_products_of_special_numbers_keep_their_bits() {
+    let product = |dtype, contract: &[usize], batch: &[usize]| {
+        let [lhs_contract, lhs_batch] = [contract, batch].map(Shape::from);
+        // The right operand has its axes in the other order where one is summed.
+        let rhs_contract = contract.iter().map(|axis| 1 - axis).collect();
+        let rhs_batch = lhs_batch.clone();
+        Op::from(DotGeneral { lhs_contract, rhs_contract, lhs_batch, rhs_batch, preferred_element_type: dtype })
+    };
+    let sum = |axis| Op::from(Reduce { kind: ReduceKind::Sum, axes: [axis].into_iter().collect() });
+    type Write = fn(&mut Builder, Atom, &[usize]) -> Result<Atom>;
+    let reshaped: Write = |b, x, shape| b.emit1(Reshape { shape: shape.into() }.into(), &[x]);
+    let negated: Write = |b, x, shape| {
+        let x = b.emit1(Reshape { shape: shape.into() }.into(), &[x])?;
+        b.emit1(Unary::Neg.into(), &[x])
+    };
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::U8] {
+        for size in [0, 8] {
+            let cases: [(Op, Write, Vec<&[usize]>, &str); 6] = [
+                (product(dtype, &[], &[]), reshaped, vec![&[size], &[size]], "dot_general"),
+                (product(dtype, &[1], &[]), reshaped, vec![&[size, 1], &[1, size]], "dot_general"),
+                (product(dtype, &[], &[0]), reshaped, vec![&[size], &[size]], "dot_general"),
+                (sum(1), negated, vec![&[size, 1]], "neg"),
+                (sum(0), negated, vec![&[size, 1]], "neg"),
+                (sum(0), negated, vec![&[size / 4, 4]], "neg"),
+            ];
+            for (op, write, shapes, gone) in cases {
+                let mut b = Builder::new();
+                let ins = b.inputs([Aval::new(dtype, [size]), Aval::new(dtype, [size])]);
+                let operands: Result<Vec<Atom>> = ins.iter().zip(shapes).map(|(&x, s)| write(&mut b, x, s)).collect();
+                let out = operands.and_then(|operands| b.emit1(op, &operands)).unwrap_or_else(|e| panic!("{e}"));
+                let jaxpr = b.finish(vec![out]);
+                let flat = run(CPU, &jaxpr).unwrap_or_else(|e| panic!("{e}"));
+                assert!(!flat.eqns.iter().any(|eqn| eqn.op.name() == gone), "{flat}");
+                for seed in 0..20 {
+                    let args = vec![wild(dtype, &[size], seed), wild(dtype, &[size], seed + 100)];
+                    // All NaNs are alike.
+                    let [expected, got] = [&jaxpr, &flat].map(|program| -> Vec<Option<u64>> {
+                        let outs = eval(program, args.clone()).unwrap_or_else(|e| panic!("{e}"));
+                        let all = (0..outs[0].data().len()).filter_map(|i| outs[0].data().get(i));
+                        all.map(|x| (!x.as_f64().is_nan()).then(|| x.bits())).collect()
+                    });
+                    assert_eq!(got, expected, "{flat}");
+                }
+            }
+        }
+    }
 }

@@ -304,6 +304,37 @@ def donation():
     check("a view of a donated array", view.sum() == 1000 and np.asarray(y).sum() == 2000)
 
 
+def kept_memory():
+    """Arrays of a megabyte that are deleted leave their memory, with their elements, to later ones."""
+    remat = jax.devices("remat")[0]
+    put = lambda fill, dtype=np.float32: jax.device_put(np.full((512, 512), fill, dtype), remat)
+    x = put(7)
+    pointer = x.unsafe_buffer_pointer()
+    x.delete()
+    check("kept memory", put(8).unsafe_buffer_pointer() == pointer, "is not used")
+    x = put(7)
+    view = np.asarray(x)
+    x.delete()
+    others = [put(8 + i) for i in range(3)]
+    check("a view of a deleted array", (view == 7).all(), "changes with later arrays")
+    del others
+    functions = dict(
+        scatter=lambda i: jnp.zeros((512, 512)).at[i].add(1.0),
+        pad=lambda i: jnp.pad(jnp.ones((i + 5).shape), ((0, 511),))[:, None] * jnp.ones((1, 512)),
+        loop=lambda i: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + 1), (0, jnp.zeros((512, 512))))[1],
+        bools=lambda i: jnp.zeros((512, 512), bool).at[i].set(True),
+        nothing=lambda i: jnp.zeros((512, 512)) * i[0],
+    )
+    for name, function in functions.items():
+        expected = on("cpu", function, np.array([3], np.int32))
+        for dtype in (np.float32, np.bool_):
+            dirty = [put(dtype(3), dtype) for _ in range(4)]
+            for array in dirty:
+                array.delete()
+            got = on("remat", function, np.array([3], np.int32))
+            check(f"{name} in kept memory", (np.asarray(got) == np.asarray(expected)).all(), dtype)
+
+
 def memory():
     remat = jax.devices("remat")[0]
     x = jax.device_put(np.ones((256, 256), np.float32), remat)
@@ -371,6 +402,7 @@ if __name__ == "__main__":
     linear_algebra()
     arrays()
     donation()
+    kept_memory()
     memory()
     limits()
     threads()
