@@ -321,7 +321,7 @@ def kept_memory():
     functions = dict(
         scatter=lambda i: jnp.zeros((512, 512)).at[i].add(1.0),
         pad=lambda i: jnp.pad(jnp.ones((i + 5).shape), ((0, 511),))[:, None] * jnp.ones((1, 512)),
-        loop=lambda i: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + 1), (0, jnp.zeros((512, 512))))[1],
+        loop=lambda i: jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + 1), (0, jnp.zeros((512, 512))))[1],
         bools=lambda i: jnp.zeros((512, 512), bool).at[i].set(True),
         nothing=lambda i: jnp.zeros((512, 512)) * i[0],
     )

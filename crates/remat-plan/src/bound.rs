@@ -35,23 +35,24 @@ const VISITS: usize = 1 << 24;
 /// # Panics
 /// If the order has a step that the graph does not have.
 pub fn bound(graph: &Graph, order: &[StepId], limit: usize) -> u64 {
-    bound_at(&Places::new(graph, order, false), limit)
+    bound_at(&Places::new(graph, order, &|_| false), limit)
 }
 
-/// As [`bound`], of schedules in which `limit` is that of the arena, and temporaries may also lie in outputs that no step has written yet.
+/// As [`bound`], of schedules in which `limit` is that of the arena, and temporaries may also lie in those outputs that `may_hold` some, until
+/// a step writes them.
 ///
 /// ```
 /// use remat_plan::{bound, bound_within_outputs, examples::chain};
 /// let mut graph = chain(12, None, 1024);
 /// graph.steps.iter_mut().for_each(|step| step.cost = 1000);
 /// let order: Vec<_> = graph.steps.indices().collect();
-/// assert!(bound_within_outputs(&graph, &order, 5 * 1024) <= bound(&graph, &order, 5 * 1024));
+/// assert!(bound_within_outputs(&graph, &order, 5 * 1024, |_| true) <= bound(&graph, &order, 5 * 1024));
 /// ```
 ///
 /// # Panics
 /// If the order has a step that the graph does not have.
-pub fn bound_within_outputs(graph: &Graph, order: &[StepId], limit: usize) -> u64 {
-    bound_at(&Places::new(graph, order, true), limit)
+pub fn bound_within_outputs(graph: &Graph, order: &[StepId], limit: usize, may_hold: impl Fn(BufferId) -> bool) -> u64 {
+    bound_at(&Places::new(graph, order, &may_hold), limit)
 }
 
 fn bound_at(places: &Places<'_>, limit: usize) -> u64 {
@@ -106,17 +107,17 @@ struct Places<'g> {
     order: &'g [StepId],
     /// The last place at which each buffer is read, or 0.
     last: IndexVec<BufferId, usize>,
-    /// Whether outputs hold temporaries before they are written.
-    outputs_hold: bool,
+    /// Whether an output holds temporaries before it is written.
+    may_hold: &'g dyn Fn(BufferId) -> bool,
 }
 
 impl<'g> Places<'g> {
-    fn new(graph: &'g Graph, order: &'g [StepId], outputs_hold: bool) -> Places<'g> {
+    fn new(graph: &'g Graph, order: &'g [StepId], may_hold: &'g dyn Fn(BufferId) -> bool) -> Places<'g> {
         let mut last: IndexVec<BufferId, usize> = index_vec![0; graph.buffers.len()];
         for (place, &step) in order.iter().enumerate() {
             graph.steps[step].reads.iter().for_each(|&buffer| last[buffer] = place);
         }
-        Places { graph, order, last, outputs_hold }
+        Places { graph, order, last, may_hold }
     }
 
     /// The bytes above the limit that have to go at each place where some have to, with the place.
@@ -126,11 +127,11 @@ impl<'g> Places<'g> {
         // What is written before a place and read behind it; and what outputs have room for.
         let (mut waiting, mut free) = (Changes::new(count), Changes::new(count));
         // The first place at which a value is computed from which each buffer may be computed in place.
-        let at_first = |buffer: &BufferNode| match buffer.kind {
-            BufferKind::Output if self.outputs_hold => 0,
+        let at_first = |(buffer, node): (BufferId, &BufferNode)| match node.kind {
+            BufferKind::Output if (self.may_hold)(buffer) => 0,
             _ => usize::MAX,
         };
-        let mut since: IndexVec<BufferId, usize> = graph.buffers.iter().map(at_first).collect();
+        let mut since: IndexVec<BufferId, usize> = graph.buffers.iter_enumerated().map(at_first).collect();
         for (place, &number) in self.order.iter().enumerate() {
             let step = &graph.steps[number];
             for (input, output) in in_place(graph, step) {

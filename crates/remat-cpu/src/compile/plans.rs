@@ -9,8 +9,8 @@ use std::rc::Rc;
 use remat_ir::{ErrorKind, Jaxpr, Rematerialization, Result, StepSchedule};
 use remat_opt::pipeline;
 use remat_plan::{
-    Effort, Graph, Rematerialized, Schedule, StepId, bound_within_outputs, least_memory, pareto_front,
-    rematerialize_from, replayed, side_by_side,
+    BufferId, Effort, Graph, Location, Rematerialized, Schedule, StepId, bound_within_outputs, least_memory,
+    pareto_front, rematerialize_from, replayed, side_by_side,
 };
 
 use super::candidate::{Candidate, Ordered, Subject};
@@ -66,6 +66,8 @@ pub(super) struct Form {
     pub(super) peak: usize,
     /// The bytes of a call that are not in the memory of the arena, which are the same whatever the plan.
     fixed: usize,
+    /// The outputs in the memory of donated arguments, which hold nothing else.
+    donated: Vec<BufferId>,
 }
 
 /// Steps in which some run again.
@@ -127,9 +129,13 @@ impl<'a, 'c> Plans<'a, 'c> {
         }
         let program = programs.for_donated(is_donated);
         let (arena, fixed) = (ordered.plan.arena, program.peak(is_donated).saturating_sub(program.arena));
-        let steps = candidate.steps().clone();
+        let donated = ordered.plan.donations.iter().filter_map(|pair| match ordered.plan.locations[pair.output] {
+            Location::Buffer(output) => Some(output),
+            _ => None,
+        });
+        let (donated, steps) = (donated.collect(), candidate.steps().clone());
         let peak = self.caller.peak(&self.subject.within_outputs(candidate)?.programs);
-        Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, fixed, steps })))
+        Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, fixed, donated, steps })))
     }
 
     /// The parts of steps in an order, the same order of the parts, and their graph. Copies of results are no steps of the program and no
@@ -288,6 +294,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         let mut recomputed: Vec<_> = recomputed.flatten().collect();
         recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
         // Moves may save bytes, which the steps of the form do not have.
+        let may_hold = |output: BufferId| !form.donated.contains(&output);
         let bytes = repeated.limit.max(repeated.planned_peak).max(repeated.peak);
         Rematerialization {
             schedule: StepSchedule {
@@ -299,7 +306,7 @@ impl<'a, 'c> Plans<'a, 'c> {
             peak: repeated.peak,
             time: repeated.time,
             unlimited_time: self.unlimited.1,
-            bound: bound_within_outputs(&form.graph, &form.order, bytes.saturating_sub(form.fixed)),
+            bound: bound_within_outputs(&form.graph, &form.order, bytes.saturating_sub(form.fixed), may_hold),
             recomputed,
         }
     }

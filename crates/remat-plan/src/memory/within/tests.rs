@@ -225,7 +225,7 @@ fn a_run_within_the_arena_without_recomputation_has_a_lower_bound_of_zero() {
         net.graph.steps.iter_mut().for_each(|step| step.cost = 1 + random.below(1000) as u64);
         let (plan, _) = planned(&net);
         let order = program_order(&net.graph);
-        assert_eq!(bound_within_outputs(&net.graph, &order, plan.arena), 0, "{:?}", net.graph);
+        assert_eq!(bound_within_outputs(&net.graph, &order, plan.arena, |_| true), 0, "{:?}", net.graph);
         above += usize::from(bound(&net.graph, &order, plan.arena) > 0);
     }
     // The bound without outputs does not hold for these.
