@@ -36,8 +36,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(program))
 }
 
-/// Whether each element of a product is that of two numbers, which a multiplication rounds in the same way: in the dtype of the operands, or
-/// exactly in f32.
+/// Whether each element of a product is that of two numbers, and is computed in the wide dtype of the operands, or of integers in their own.
 fn is_outer(op: &DotGeneral, x: &Aval, y: &Aval) -> bool {
     let out = op.preferred_element_type;
     let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::Bf16);
@@ -46,17 +45,18 @@ fn is_outer(op: &DotGeneral, x: &Aval, y: &Aval) -> bool {
     op.lhs_contract.iter().all(|&axis| x.shape[axis] == 1) && (is_rounded_once || is_exact)
 }
 
-/// The product of each pair of elements. The sums of a product begin with zero, so that one of negative zero is zero.
+/// The product of each pair of elements, rounded last as a product is. Its sums begin with zero, so that one of negative zero is zero.
 fn multiplied(b: &mut Builder, op: &DotGeneral, x: Atom, y: Atom, shape: &Shape) -> Result<Atom> {
     let dtype = op.preferred_element_type;
+    let wide = if dtype.is_float() { dtype.wide() } else { dtype };
     let free_of_x = b.aval(x).rank() - op.lhs_batch.len() - op.lhs_contract.len();
-    let x = spread(b, x, (&op.lhs_batch, &op.lhs_contract), op.lhs_batch.len(), shape, dtype)?;
-    let y = spread(b, y, (&op.rhs_batch, &op.rhs_contract), op.lhs_batch.len() + free_of_x, shape, dtype)?;
-    let product = b.emit1(Binary::Mul.into(), &[x, y])?;
-    if !dtype.is_float() {
-        return Ok(product);
+    let x = spread(b, x, (&op.lhs_batch, &op.lhs_contract), op.lhs_batch.len(), shape, wide)?;
+    let y = spread(b, y, (&op.rhs_batch, &op.rhs_contract), op.lhs_batch.len() + free_of_x, shape, wide)?;
+    let mut product = b.emit1(Binary::Mul.into(), &[x, y])?;
+    if dtype.is_float() {
+        product = b.emit1(Binary::Add.into(), &[product, Literal::from_f64(wide, 0.0).into()])?;
     }
-    b.emit1(Binary::Add.into(), &[product, Literal::from_f64(dtype, 0.0).into()])
+    if wide == dtype { Ok(product) } else { b.emit1(ConvertElementType { dtype }.into(), &[product]) }
 }
 
 /// An operand in the shape of the result, where its batch axes are the first and its free axes begin at `first`.
