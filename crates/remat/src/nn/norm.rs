@@ -8,7 +8,7 @@ use crate::argument::keep;
 use crate::layer::{deferred, pinned};
 use crate::tensor::reduced_size;
 use crate::trace::setters;
-use crate::{DType, Tensor, Tree, custom_jvp};
+use crate::{DType, Tensor, Tree};
 
 /// The default number that is added to a variance before the square root.
 const EPS: f64 = 1e-5;
@@ -165,13 +165,7 @@ impl BatchNorm {
                 let centered = x - x.mean(keep(&axes[..]));
                 // Of an empty batch zero and not NaN, which would be the gradient of the scale.
                 let count = reduced_size(x.aval()?, &axes).max(1);
-                let mean = |x: &Tensor| x.sum(&axes[..]) / count as f64;
-                // The distances from the mean sum to zero, so the mean has no share in the derivative of their squares: it follows from the
-                // tangent of `x` alone. The function takes `x` for its tangent, and the distances so that they are computed once.
-                let variance = custom_jvp(
-                    |(centered, _): &(Tensor, Tensor)| mean(&centered.square()),
-                    |(centered, _), (_, tangent)| (mean(&centered.square()), mean(&(centered * tangent)) * 2.0),
-                )(&(centered.clone(), x.clone()));
+                let variance = centered.square().sum(&axes[..]) / count as f64;
                 Ok((centered, variance))
             })
         })
