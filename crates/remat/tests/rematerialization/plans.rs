@@ -84,10 +84,8 @@ fn live_ranges_add_up_to_the_memory_of_each_plan() {
         let arena = memory.live_bytes(|range| matches!(range.place, Place::Arena(_)));
         assert_eq!(arena, report.timeline);
         let most = memory.live_bytes(|_| true).into_iter().max().unwrap_or(0);
-        // Between values in the arena there may be holes, which no value lies in.
-        let holes = report.stats.temporaries - report.timeline.iter().max().copied().unwrap_or(0);
-        assert!(50 * holes <= report.stats.temporaries, "{holes} of {}", report.stats.temporaries);
-        let beside = report.stats.overhead + holes;
+        // Between values in the arena there may be holes, which no value lies in: here less than half a percent.
+        let beside = report.stats.overhead + plan.peak() / 200;
         assert!(most <= plan.peak() && most + beside >= plan.peak(), "{most} {beside} {}", plan.peak());
         // A loop that computes a value again may go on with what reads it, without storing it; and the engine computes values again on its own.
         let is_again = |range: &&LiveRange| {
