@@ -1,5 +1,6 @@
 """What scripts share that run programs on remat's plugin and on XLA in one process."""
 
+import argparse
 import importlib.metadata
 import json
 import pathlib
@@ -64,9 +65,16 @@ class Program:
         self.times.append((time.perf_counter() - begun) / count)
 
 
-def compare(programs, options):
-    """Runs programs on both backends in turn, `options.rounds` rounds of `options.seconds` after one to warm up, and prints a table with the ratios. A program
-    is made by a function, when its turn comes: what to compile, its arguments, and whether it donates the first one. The table goes to `options.json`, too."""
+def compare(description, programs, seconds):
+    """Runs programs on both backends in turn, and prints a table with the ratios, as the arguments of the command say. A program is made by a function, when its
+    turn comes: what to compile, its arguments, and whether it donates the first one."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="run what contains this text")
+    parser.add_argument("--rounds", type=int, default=3, help="of each program on each backend, in turn, after one to warm up")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of each program on each backend in a round, at least one call")
+    parser.add_argument("--json", help="write the table to this file too")
+    options = parser.parse_args()
+    programs = {name: programs[name] for name in containing(options.only, programs)}
     width = max(map(len, programs))
     print(f"{'program':{width}} {'XLA ms':>9} {'remat ms':>9} {'ratio':>6} {'XLA KiB':>9} {'remat KiB':>9} {'ratio':>6} {'compile s':>15}")
     rows = []

@@ -7,7 +7,6 @@ The programs are those of crates/remat-stablehlo/tests/fixtures/large_programs.p
 (requirements_jax.txt), builds the plugin and sets JAX_PLATFORMS and REMAT_PJRT_LIBRARY.
 """
 
-import argparse
 import functools
 
 import jax_common
@@ -22,14 +21,7 @@ def program(name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="run what contains this text")
-    parser.add_argument("--rounds", type=int, default=3, help="of all programs on each backend, in turn, after one to warm up")
-    parser.add_argument("--seconds", type=float, default=0.2, help="of each program on each backend in a round")
-    parser.add_argument("--json")
-    options = parser.parse_args()
-    chosen = jax_common.containing(options.only, write.LARGE)
-    jax_common.compare({name: functools.partial(program, name) for name in chosen}, options)
+    jax_common.compare(__doc__, {name: functools.partial(program, name) for name in write.LARGE}, seconds=0.2)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ turn: time of a step, temporaries, time to compile, and the ratios.
 `bench/peers/run` installs jax, flax and optax (requirements_jax.txt), builds the plugin and sets JAX_PLATFORMS and REMAT_PJRT_LIBRARY.
 """
 
-import argparse
 import types
 
 import flax.linen as nn
@@ -233,14 +232,7 @@ MODELS = {
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="run what contains this text")
-    parser.add_argument("--rounds", type=int, default=3, help="of all steps on each backend, in turn, after one to warm up")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each step on each backend in a round, at least one step")
-    parser.add_argument("--json")
-    options = parser.parse_args()
-    chosen = jax_common.containing(options.only, MODELS)
-    jax_common.compare({name: MODELS[name] for name in chosen}, options)
+    jax_common.compare(__doc__, MODELS, seconds=0.5)
 
 
 if __name__ == "__main__":
