@@ -41,8 +41,7 @@ pub(crate) fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Loc) -
     }
     for eqn in &jaxpr.eqns {
         let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Atoms>>()?;
-        let at = if eqn.loc.site.is_some() || call.site.is_none() { eqn.loc } else { call };
-        let loc = Loc { role: eqn.loc.role.max(call.role), ..at };
+        let loc = located(eqn.loc, call);
         let outs: Vec<Atom> = match &eqn.op {
             Op::Call(Call::Jit(op)) => inline(flat, &op.jaxpr, &ins, loc)?,
             // What a region of the backward pass computes again is not of the derivative, as its other equations are.
@@ -77,6 +76,12 @@ pub(crate) fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Loc) -
         }
     }
     jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
+}
+
+/// The location of an equation of a program that is called: that of the call if it has none, and at least the role of the call.
+pub(crate) fn located(loc: Loc, call: Loc) -> Loc {
+    let at = if loc.site.is_some() || call.site.is_none() { loc } else { call };
+    Loc { role: loc.role.max(call.role), ..at }
 }
 
 /// The error of a program on a mesh.

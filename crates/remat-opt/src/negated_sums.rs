@@ -24,8 +24,8 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
         let &[Atom::Var(negated)] = &eqn.ins[..] else { return None };
         let before = definitions[negated]?;
         let is_negation = op.kind == ReduceKind::Sum && jaxpr.eqns[before].op == Op::from(Unary::Neg);
-        let is_kept = jaxpr.eqns.iter().any(|eqn| is_kept_by(eqn, negated.into()));
-        (is_negation && !is_kept && readers[negated][..] == [at]).then_some(before)
+        let is_kept = || jaxpr.eqns.iter().any(|eqn| is_kept_by(eqn, negated.into()));
+        (is_negation && readers[negated][..] == [at] && !is_kept()).then_some(before)
     };
     let found: Vec<(usize, usize)> = (0..jaxpr.eqns.len()).filter_map(|at| Some((at, negation(at)?))).collect();
     if found.is_empty() {

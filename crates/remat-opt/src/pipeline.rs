@@ -19,23 +19,24 @@ use crate::{
 
 /// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
 /// boundary of a checkpointed region: a recomputed equation stays apart from its twin in the forward pass.
-pub const JIT: &[Pass] = &[
+pub const JIT: &[Pass] = &SIMPLIFY;
+
+const SIMPLIFY: [Pass; 3] = [
     Pass { name: "fold", why: "equations whose operands are all literals are computed", run: fold::pass },
     Pass { name: "cse", why: "equal equations of one body become one", run: cse::pass },
     Pass { name: "dce", why: "equations that no output needs are dropped, also in bodies", run: dce::pass },
 ];
 
-/// The passes of programs that others wrote, in place of [`JIT`]: what the functions of `remat` trace as one operation becomes one here.
-pub const IMPORTED: &[Pass] = &[
-    JIT[0],
-    JIT[1],
-    JIT[2],
-    Pass {
+/// The passes of programs that others wrote, those of [`JIT`] first: what the functions of `remat` trace as one operation becomes one here.
+pub const IMPORTED: &[Pass] = &{
+    let [fold, cse, dce] = SIMPLIFY;
+    let attention = Pass {
         name: "attention",
         why: "attention that is written out becomes one operation, which stores no scores",
         run: attention::pass,
-    },
-];
+    };
+    [fold, cse, dce, attention]
+};
 
 /// The passes of the native engine.
 pub const CPU: &[Pass] = &[

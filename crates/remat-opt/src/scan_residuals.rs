@@ -18,6 +18,7 @@ use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Keep, Loc, Op, Prim, Result, Sca
 
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fusible};
 use crate::extrema::finds_extremum;
+use crate::inline::located;
 use crate::rewrite::rewrite;
 use crate::uses::{definitions, drop_lost_labels, is_kept_by, is_label};
 
@@ -110,8 +111,7 @@ fn open_calls(flat: &mut Jaxpr, at: usize) -> Result<()> {
 /// The same program without calls. Equations without a location get that of the call, and all have at least its role.
 fn without_calls(body: &Jaxpr, call: Loc) -> Result<Jaxpr> {
     rewrite(body, |b, op, ins, avals, loc| {
-        let at = if loc.site.is_some() || call.site.is_none() { loc } else { call };
-        let loc = Loc { role: loc.role.max(call.role), ..at };
+        let loc = located(loc, call);
         match op {
             Op::Call(Call::Jit(op)) => b.inline(&without_calls(&op.jaxpr, loc)?, &ins),
             op => Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect()),

@@ -4,20 +4,31 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use remat_cpu::Cpu;
 use remat_ir::Array;
 
 use crate::failure::{Failure, Result};
-use crate::program::LIMIT;
 use crate::sys::{ClientCreate, DefaultAssignment, List, Lookup, NamedValue, PluginAttributes, Text};
 
 /// The engine.
 pub(crate) static ENGINE: LazyLock<Cpu> = LazyLock::new(Cpu::default);
 
-/// Deletes an array. Its memory goes to later ones, or, where memory is limited, back to the system.
+/// Whether deleted arrays leave their memory to later ones: the last program was compiled without a limit of memory.
+static KEEPS: AtomicBool = AtomicBool::new(true);
+
+/// Notes whether memory is limited. Then that of deleted arrays goes back to the system.
+pub(crate) fn limited(is_limited: bool) {
+    KEEPS.store(!is_limited, Ordering::Relaxed);
+    if is_limited {
+        ENGINE.free_discarded();
+    }
+}
+
+/// Deletes an array.
 pub(crate) fn discard(array: Array) {
-    if std::env::var_os(LIMIT).is_none_or(|limit| limit.is_empty()) {
+    if KEEPS.load(Ordering::Relaxed) {
         ENGINE.discard(array);
     }
 }

@@ -14,14 +14,14 @@ use crate::buffer::Buffer;
 use crate::event::Event;
 use crate::failure::{Code, Failure, Result, whole};
 use crate::layout::list;
-use crate::place::{ENGINE, MEMORY};
+use crate::place::{ENGINE, MEMORY, limited};
 use crate::sys::{
     Compile, CompiledMemory, DeviceAssignment, Execute, ExecuteOptions, LoadedExecutable, OutputDimensions,
     OutputMemories, OutputTypes, Program, number_of,
 };
 
 /// The most bytes that a program may need: it computes values again until it fits, or is refused.
-pub(crate) const LIMIT: &str = "REMAT_MEMORY_LIMIT";
+const LIMIT: &str = "REMAT_MEMORY_LIMIT";
 
 /// A program that JAX compiled.
 pub(crate) struct Compiled {
@@ -87,9 +87,7 @@ impl Compiled {
         // JAX writes loops with carries that nobody reads, equal equations, and attention.
         let jaxpr = pipeline::run(pipeline::IMPORTED, &jaxpr)?;
         let memory_limit = limit()?;
-        if memory_limit.is_some() {
-            ENGINE.free_discarded();
-        }
+        limited(memory_limit.is_some());
         let donated: Vec<bool> = donations.iter().map(|&donation| donation != Donation::No).collect();
         let of_engine = constants.iter().map(|_| false).chain(donated.iter().copied()).collect();
         let ins = jaxpr.in_avals();

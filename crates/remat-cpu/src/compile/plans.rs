@@ -293,8 +293,8 @@ impl<'a, 'c> Plans<'a, 'c> {
         });
         let mut recomputed: Vec<_> = recomputed.flatten().collect();
         recomputed.sort_by_key(|value| (std::cmp::Reverse(value.time), std::cmp::Reverse(value.value.bytes)));
-        // Moves may save bytes, which the steps of the form do not have.
         let may_hold = |output: BufferId| !form.donated.contains(&output);
+        // Moves may save bytes, which the steps of the form do not have.
         let bytes = repeated.limit.max(repeated.planned_peak).max(repeated.peak);
         Rematerialization {
             schedule: StepSchedule {
