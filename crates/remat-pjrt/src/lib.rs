@@ -24,3 +24,8 @@ mod versions;
 
 pub use table::GetPjrtApi;
 pub use versions::remat_versions;
+
+/// Tests count what they allocate.
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: remat_alloc::Aligned = remat_alloc::Aligned;
