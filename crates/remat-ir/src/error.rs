@@ -140,15 +140,21 @@ pub fn did_you_mean<'a>(
     known: impl IntoIterator<Item = &'a str>,
     otherwise: impl FnOnce() -> String,
 ) -> String {
+    match nearest(word, &mut known.into_iter()) {
+        Some(name) => format!("; did you mean `{name}`?"),
+        None => otherwise(),
+    }
+}
+
+/// The word that is nearest to another one, if it is near.
+fn nearest<'a>(word: &str, known: &mut dyn Iterator<Item = &'a str>) -> Option<&'a str> {
     let (length, word) = (word.chars().count(), word.to_lowercase());
     let most = 1 + length / 3;
     // The distance takes time and memory by both lengths, which files of strangers choose, and is no less than their difference.
-    let near = known.into_iter().filter(|name| length < LONGEST && name.chars().count().abs_diff(length) <= most);
+    let near = known.filter(|name| length < LONGEST && name.chars().count().abs_diff(length) <= most);
     let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &word);
-    match near.map(|name| (distance(name), name)).min() {
-        Some((distance, name)) if distance <= most => format!("; did you mean `{name}`?"),
-        Some(_) | None => otherwise(),
-    }
+    let (distance, name) = near.map(|name| (distance(name), name)).min()?;
+    (distance <= most).then_some(name)
 }
 
 impl fmt::Display for Error {

@@ -59,7 +59,7 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl
             let outs = program.and_then(|program| {
                 let names = || Names::of(&program.jaxpr);
                 let traced = |order| Ok(Names::of(&trace(order).0?.jaxpr));
-                expect_names("checkpoint", policy, names, "the region", traced).map_err(|e| e.at(loc))?;
+                expect_names("checkpoint", policy, &names, "the region", &traced).map_err(|e| e.at(loc))?;
                 apply(policy, &program, x, loc)
             });
             rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
@@ -121,9 +121,9 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
 pub(super) fn expect_names(
     operation: &str,
     policy: &Policy,
-    names: impl FnOnce() -> Names,
+    names: &dyn Fn() -> Names,
     place: &str,
-    traced: impl Fn(Order) -> Result<Names>,
+    traced: &dyn Fn(Order) -> Result<Names>,
 ) -> Result<()> {
     let error = |message: String| Err(Error::new(ErrorKind::Policy, operation, message));
     if let Some(name) = policy.contradictory_name() {

@@ -241,7 +241,7 @@ fn outermost<'a>(paths: &'a [&'a Arc<str>]) -> impl Iterator<Item = &'a Arc<str>
 /// Fails if no layer was selected, or if the policy does not fit the selected layers.
 fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, traced: impl Fn(Order) -> Result<Names>) -> Result<()> {
     if seen.selected > 0 {
-        return expect_names(NAME, policy, || seen.names.clone(), "the selected layers", traced);
+        return expect_names(NAME, policy, &|| seen.names.clone(), "the selected layers", &traced);
     }
     let list = |paths: &mut dyn Iterator<Item = &str>| paths.take(8).collect::<Vec<_>>().join(", ");
     let all = list(&mut seen.scopes.keys().map(|path| &**path));

@@ -130,7 +130,10 @@ impl Drop for Restore {
 
 /// The name of a function or closure type without its modules: `gpt::loss` becomes `loss`, a closure in it `loss::{closure}`.
 pub(crate) fn short_type_name<F>() -> String {
-    let name = std::any::type_name::<F>();
+    short_name(std::any::type_name::<F>())
+}
+
+fn short_name(name: &str) -> String {
     let name = name.split('<').next().unwrap_or(name);
     let parts: Vec<&str> = name.split("::").collect();
     let closures = parts.iter().rev().take_while(|p| **p == "{{closure}}").count();

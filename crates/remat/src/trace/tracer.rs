@@ -11,7 +11,7 @@ use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Value,
 use super::regions::{Region, group};
 use super::scope::counting;
 use super::tensor::{Repr, Variable};
-use super::{Order, Output, Tensor, Tree, endless, rebuild, structure};
+use super::{Order, Output, Tensor, Tree, avals, endless, rebuild, structure};
 
 /// A traced function: its program takes the captured tensors, then the arguments.
 #[derive(Clone)]
@@ -183,6 +183,23 @@ pub(crate) fn trace_at<R>(
     loc: Loc,
     f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
 ) -> Result<(Program, R)> {
+    let not_once = || Error::new(ErrorKind::Internal, "trace", "the traced function was not called once");
+    let (mut f, mut extra) = (Some(f), None);
+    let program = traced(order, avals.into_iter().collect(), loc, &mut |arguments| {
+        let (outs, more) = f.take().ok_or_else(not_once)?(arguments)?;
+        extra = Some(more);
+        Ok(outs)
+    })?;
+    Ok((program, extra.ok_or_else(not_once)?))
+}
+
+/// As [`trace_at`]. It is compiled once, and not with each function that a program traces, of which there are hundreds.
+fn traced(
+    order: Order,
+    avals: Vec<Aval>,
+    loc: Loc,
+    f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Program> {
     endless::check_stack().map_err(|error| error.at(loc))?;
     let id = TraceId { number: NEXT_ID.fetch_add(1, Ordering::Relaxed), thread: thread::current().id() };
     let mut builder = Builder::new();
@@ -202,13 +219,13 @@ pub(crate) fn trace_at<R>(
     let is_outermost = !Tracer::is_open();
     STACK.with_borrow_mut(|stack| stack.push(tracer));
     let guard = PopOnUnwind;
-    let traced = || endless::traced(|| f(&arguments));
+    let mut traced = || endless::traced(|| f(&arguments));
     let result = if is_outermost { counting(traced) } else { traced() };
-    let result = result.and_then(|(outs, extra)| {
+    let result = result.and_then(|outs| {
         let atoms = Tracer::with_innermost(|tracer, parents| {
             outs.iter().map(|t| tracer.lift("return", t, parents)).collect::<Result<Vec<Atom>>>()
         });
-        Ok((atoms.unwrap_or_else(|| Ok(Vec::new()))?, extra))
+        atoms.unwrap_or_else(|| Ok(Vec::new()))
     });
     std::mem::forget(guard);
     let tracer = STACK.with_borrow_mut(|stack| stack.pop());
@@ -219,15 +236,14 @@ pub(crate) fn trace_at<R>(
     if let Some(error) = tracer.error {
         return Err(error);
     }
-    let (outs, extra) = result.map_err(|e| e.at(loc))?;
-    let mut jaxpr = tracer.builder.finish(outs);
+    let mut jaxpr = tracer.builder.finish(result.map_err(|e| e.at(loc))?);
     if !tracer.regions.is_empty() {
         jaxpr = group(jaxpr, &tracer.regions);
     }
     let mut ins = tracer.captured_vars;
     ins.extend(jaxpr.ins.iter().copied().take(arguments.len()));
     jaxpr.ins = ins;
-    Ok((Program { jaxpr: Arc::new(jaxpr), captured: tracer.captured }, extra))
+    Ok(Program { jaxpr: Arc::new(jaxpr), captured: tracer.captured })
 }
 
 /// Traces a function of a tree. Returns the program and the function's result, whose leaves belong to the ended trace and serve only as
@@ -248,8 +264,7 @@ pub(crate) fn trace_tree_at<A: Tree, R: Output>(
     f: impl FnOnce(&A) -> R,
 ) -> Result<(Program, R::Tree)> {
     let (leaves, _) = structure(args);
-    let avals = leaves.iter().map(|t| t.aval().cloned()).collect::<Result<Vec<_>>>()?;
-    trace_at(order, avals, loc, |arguments| {
+    trace_at(order, avals(&leaves)?, loc, |arguments| {
         let args = rebuild(args, arguments.to_vec())?;
         let out = f(&args).into_result()?;
         Ok((structure(&out).0, out))
