@@ -1,24 +1,20 @@
 //! Compiled functions.
 
-use std::collections::HashSet;
 use std::marker::PhantomData;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use remat_ir::{
-    Aval, Call, Error, ErrorKind, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Op, Policy, Profile, Result, Value,
-};
+use remat_ir::{Error, ErrorKind, Jaxpr, Loc, MemoryReport, MemoryStats, Moves, Profile, Result};
 use remat_opt::cost::Cost;
-use remat_opt::lru::Lru;
 use remat_opt::{Stages, pipeline};
 
 use super::limit::OverLimit;
 use super::plan::Plan;
+use super::programs::{Entry, Programs, is_donated};
 use super::shard::Shardings;
-use super::stages::{Compiled, Lowered, Target, Traced};
+use super::stages::{Lowered, Target, Traced};
 use crate::checks::Checks;
 use crate::trace::{
-    Binding, Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bindings,
-    current_loc, is_selecting, leaf_paths, leaves_like, operands, rebuild, region_policy, short_type_name, structure,
+    Device, Output, Structure, Tensor, Tracer, Tree, current_loc, leaf_paths, rebuild, short_type_name, structure,
     trace_tree,
 };
 
@@ -101,42 +97,8 @@ pub struct Jitted<A, R: Output, F> {
     pub(super) in_shardings: Option<Shardings>,
     pub(super) out_shardings: Option<Shardings>,
     loc: Loc,
-    cache: Mutex<Programs<R::Tree>>,
-    /// The program of the last call. The next call usually has the same kind of argument, and comparing it with the last one is much faster
-    /// than building a key and its hash.
-    last: Mutex<Option<Arc<Entry<R::Tree>>>>,
-    /// Notified when a thread has finished tracing.
-    traced: Condvar,
+    programs: Programs<R::Tree>,
     marker: PhantomData<fn(&A) -> R>,
-}
-
-/// The cache key of a program. `order` is set only for programs that depend on it: those that call custom functions, whose rules are traced
-/// once for each derivative, and may see the policy of the region around the call.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
-    structure: Structure,
-    avals: Vec<Aval>,
-    order: Option<(Order, Option<Arc<Policy>>)>,
-    /// The named axes at the call: collectives in the function may use them, and inside a mesh there is no `shard_map`.
-    axes: Vec<Binding>,
-}
-
-/// The programs of a function. Of a key that is made anew at each call, as by a callable policy, they would gather without end.
-struct Programs<T> {
-    ready: Lru<Key, Arc<Entry<T>>>,
-    /// The keys that threads are tracing.
-    tracing: HashSet<Key>,
-}
-
-/// A traced function, and its executables once they are needed.
-pub(super) struct Entry<T> {
-    key: Key,
-    program: Program,
-    /// The path of each leaf of the argument.
-    paths: Arc<[Arc<str>]>,
-    pub(super) like: T,
-    /// The executables, one for each device on which it has run.
-    compiled: Mutex<Vec<Arc<Compiled>>>,
 }
 
 /// Compiles a function on its first call, and again for an argument with another structure or other avals.
@@ -168,9 +130,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
         in_shardings: options.in_shardings.clone(),
         out_shardings: options.out_shardings.clone(),
         loc: current_loc(),
-        cache: Mutex::new(Programs { ready: Lru::default(), tracing: HashSet::new() }),
-        last: Mutex::new(None),
-        traced: Condvar::new(),
+        programs: Programs::default(),
         marker: PhantomData,
     }
 }
@@ -193,7 +153,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let outs = if Tracer::is_open() {
             self.staged(&entry, leaves, loc)?
         } else {
-            let compiled = self.compiled(&entry, &leaves).map_err(|e| e.at(loc))?;
+            let compiled = entry.executables.compiled(&self.target, &leaves).map_err(|e| e.at(loc))?;
             compiled.run("jit", leaves, loc).map_err(|e| e.at(loc))?
         };
         rebuild(&entry.like, outs)
@@ -211,10 +171,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 
     /// The results of a call as an equation of the open trace.
     pub(super) fn staged(&self, entry: &Entry<R::Tree>, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
-        let operands = operands(&entry.program.captured, leaves);
-        let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
-        let operands: Vec<&Tensor> = operands.iter().collect();
-        bind_at(op, &operands, self.loc).map_err(|e| e.at(loc))
+        entry.executables.staged(&self.name, leaves, self.loc).map_err(|e| e.at(loc))
     }
 
     /// As [`Jitted::call`], and waits; with the time of each step that the engine ran: its operation, your line, and whether it belongs to
@@ -245,7 +202,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
                 let message = "a function has no profile while another is traced; profile the outermost one";
                 return Err(Error::new(ErrorKind::Traced, "profile", message));
             }
-            self.compiled(&entry, &leaves)?.run_profiled("profile", leaves, loc)
+            entry.executables.compiled(&self.target, &leaves)?.run_profiled("profile", leaves, loc)
         };
         let (outs, profile) = run().map_err(|error: Error| error.at(loc))?;
         Ok((rebuild(&entry.like, outs)?, profile))
@@ -258,7 +215,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     #[track_caller]
     pub fn trace(&self, args: &A) -> Result<Traced> {
         let (leaves, structure) = structure(args);
-        Ok(self.traced(&*self.entry(args, &leaves, structure)?))
+        Ok(self.entry(args, &leaves, structure)?.executables.traced(&self.target))
     }
 
     /// Traces and simplifies: short for [`Jitted::trace`] and [`Traced::lower`].
@@ -330,7 +287,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     pub fn plan(&self, args: A) -> Result<Plan> {
         let loc = current_loc();
         let (leaves, structure) = structure(&args);
-        let lowered = self.traced(&*self.entry(&args, &leaves, structure)?).lower()?;
+        let lowered = self.entry(&args, &leaves, structure)?.executables.traced(&self.target).lower()?;
         drop(args);
         let plan = || {
             let (device, _) = lowered.placed("plan")?;
@@ -429,74 +386,26 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// The number of programs that are kept, at most 2,048: one for each structure and avals of the argument. If the function calls custom functions, it
     /// is traced anew for each number of derivatives that are taken of it.
     pub fn cache_size(&self) -> usize {
-        self.cache().ready.len()
+        self.programs.len()
     }
 
     /// Forgets all programs, after an option has changed.
     pub(super) fn forget(&mut self) {
-        self.cache.get_mut().unwrap_or_else(|e| e.into_inner()).ready = Lru::default();
-        *self.last.get_mut().unwrap_or_else(|e| e.into_inner()) = None;
-    }
-
-    fn cache(&self) -> MutexGuard<'_, Programs<R::Tree>> {
-        self.cache.lock().unwrap_or_else(|e| e.into_inner())
+        self.programs = Programs::default();
     }
 
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
-        let avals = avals(leaves).map_err(|e| e.at(self.loc))?;
-        let mut key = Key { structure, avals, order: None, axes: bindings() };
-        // One of several threads traces and the others wait, unless they are tracing themselves: then another thread may wait for them, and
-        // they trace on their own. A function that calls itself does the same. Under a selection of layers the program has regions that
-        // other calls do not want, so it is traced for this call only.
-        let mut cache = self.cache();
-        let own = loop {
-            if is_selecting() {
-                break None;
-            }
-            for order in [None, Some((Order::current(), region_policy()))] {
-                key.order = order;
-                if let Some(entry) = cache.ready.get(&key) {
-                    *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(entry.clone());
-                    return Ok(entry);
-                }
-            }
-            if cache.tracing.insert(key.clone()) {
-                break Some(Claim { jit: self, key: &key });
-            }
-            if Tracer::is_open() {
-                break None;
-            }
-            cache = self.traced.wait(cache).unwrap_or_else(|e| e.into_inner());
-        };
-        // Traced without the lock: the function may call this very function again.
-        drop(cache);
-        let (program, like) = trace_tree(args, self.loc, |args| self.run(args))?;
-        // Values of a trace that is open now cannot be used in another one.
-        let is_cacheable = !is_selecting() && program.captured.iter().all(|t| !t.is_traced());
-        let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
-        let order = key.order.clone().filter(|_| calls_custom_functions(&program.jaxpr));
-        let entry =
-            Arc::new(Entry { key: Key { order, ..key.clone() }, program, paths, like, compiled: Mutex::default() });
-        if is_cacheable {
-            self.cache().ready.insert(entry.key.clone(), entry.clone());
-        }
-        drop(own);
-        Ok(entry)
+        self.programs.entry(self.loc, leaves, structure, &mut || {
+            let (program, like) = trace_tree(args, self.loc, |args| self.run(args))?;
+            Ok((program, leaf_paths(args), like))
+        })
     }
 
     /// The leaves of the argument and the program of the last call, if that program fits this call.
     fn like_last(&self, args: &A) -> Option<(Vec<Tensor>, Arc<Entry<R::Tree>>)> {
-        if is_selecting() {
-            return None;
-        }
-        let entry = self.last.lock().unwrap_or_else(|e| e.into_inner()).clone()?;
-        let Key { structure, avals, order, axes } = &entry.key;
-        let leaves = leaves_like(args, structure, avals.len())?;
-        let has_avals = leaves.iter().zip(avals).all(|(leaf, aval)| leaf.aval().is_ok_and(|given| given == aval));
-        let is_same_order =
-            || order.as_ref().is_none_or(|(order, policy)| *order == Order::current() && *policy == region_policy());
-        let is_same = has_avals && is_same_order() && *axes == bindings();
-        is_same.then_some((leaves, entry))
+        let entry = self.programs.last()?;
+        let leaves = entry.key.leaves_like(args)?;
+        entry.key.is_of(&leaves).then_some((leaves, entry))
     }
 
     /// The function, with sharding constraints on its argument and result if there are any.
@@ -507,72 +416,6 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             Some(shardings) => shardings.constrain("result", &out, self.loc),
             None => Ok(out),
         }
-    }
-
-    fn traced(&self, entry: &Entry<R::Tree>) -> Traced {
-        Traced::new(entry.program.clone(), entry.paths.clone(), self.target.clone())
-    }
-
-    #[track_caller]
-    pub(super) fn compiled(&self, entry: &Entry<R::Tree>, leaves: &[Tensor]) -> Result<Arc<Compiled>> {
-        let device = self.target.device_for("jit", &entry.program.captured, leaves)?;
-        let mut all = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
-        let found = all.iter().position(|compiled| compiled.device().name() == device.name());
-        let donated = || {
-            let captured = entry.program.captured.iter().map(|_| false);
-            captured.chain(leaves.iter().map(|leaf| is_donated(&device, leaf))).collect::<Vec<bool>>()
-        };
-        // An argument that is donated once is usually donated again. If it is not, a program with a limit may have to be another one, and
-        // that one replaces the first, which keeps its memory between calls.
-        let donated = match found.map(|at| &all[at]) {
-            Some(compiled) if !compiled.counts_on_donation() => return Ok(compiled.clone()),
-            Some(compiled) => {
-                let donated = donated();
-                if compiled.fits(&donated) {
-                    return Ok(compiled.clone());
-                }
-                compiled.donated_by_both(&donated)
-            }
-            None => donated(),
-        };
-        let compiled = Arc::new(self.traced(entry).lower()?.compile_on(&device, donated)?);
-        if let Some(at) = found {
-            all.swap_remove(at);
-        }
-        all.push(compiled.clone());
-        Ok(compiled)
-    }
-}
-
-/// Whether a call donates a leaf: its memory has no other reference, and is the device's.
-fn is_donated(device: &Device, leaf: &Tensor) -> bool {
-    match &leaf.0 {
-        Repr::Concrete(Value::Host(array)) => device.engine().plans_memory() && array.is_donated(),
-        Repr::Concrete(value) => value.is_donated(),
-        _ => false,
-    }
-}
-
-/// Whether a custom function is called in a program or in one of its bodies.
-fn calls_custom_functions(jaxpr: &Jaxpr) -> bool {
-    let is_custom = |op: &Op| matches!(op, Op::Call(Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_)));
-    jaxpr
-        .eqns
-        .iter()
-        .any(|eqn| is_custom(&eqn.op) || eqn.op.bodies().into_iter().any(|body| calls_custom_functions(body)))
-}
-
-/// The claim of a thread to trace a function. Dropping it wakes the waiting threads.
-struct Claim<'a, A, R: Output, F> {
-    jit: &'a Jitted<A, R, F>,
-    key: &'a Key,
-}
-
-impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
-    /// Also runs if the function failed or panicked: the next thread then traces it.
-    fn drop(&mut self) {
-        self.jit.cache.lock().unwrap_or_else(|e| e.into_inner()).tracing.remove(self.key);
-        self.jit.traced.notify_all();
     }
 }
 
@@ -595,7 +438,7 @@ mod tests {
         let limited = jit_with(&options, step);
         let is_repeated = || -> Result<Vec<bool>> {
             let (_, entry) = limited.found(&x())?;
-            let compiled = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
+            let compiled = entry.executables.all();
             Ok(compiled.iter().map(|compiled| compiled.rematerialization().is_some()).collect())
         };
         limited.call(x())?;

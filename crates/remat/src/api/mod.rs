@@ -18,6 +18,7 @@ pub(crate) mod linear_map;
 pub(crate) mod linearization;
 mod plan;
 mod program;
+mod programs;
 pub(crate) mod residuals;
 mod settings;
 mod shard;

@@ -45,7 +45,7 @@ impl<S: Tree, B: Tree, X: Tree, R: Output<Tree = (S, X)>, F: Fn(&(S, B)) -> R> J
         let count = leaves(state).len();
         // Without references of the state, the run may overwrite its tensors. If it panics, these stand for them.
         *state = lost(state, ErrorKind::Internal, "did not return", loc);
-        let outs = match self.compiled(&entry, &given) {
+        let outs = match entry.executables.compiled(&self.target, &given) {
             Ok(compiled) => compiled.run_or_return("jit", given, loc),
             Err(error) => Err((error, Some(given))),
         };

@@ -10,6 +10,7 @@ use remat::{
     Cpu, DType, Device, ErrorKind, JitOptions, Plan, Result, Tensor, grad, jit, jit_with, make_jaxpr, plan, scan,
     value_and_grad,
 };
+use remat_testkit::sized;
 
 type Layers = Vec<Tensor>;
 
@@ -126,7 +127,7 @@ fn overlaps_nowhere(memory: &LiveRanges) {
 fn bytes_and_prices_are_kept() {
     let free = planned();
     let expected = bits(&jit(step).call(layers()).unwrap_or_else(|e| panic!("{e}")));
-    for percent in [95, 85, 80] {
+    for &percent in sized(&[85][..], &[95, 85, 80]) {
         let bytes = free.peak() / 100 * percent;
         let plan = free.for_bytes(bytes).unwrap_or_else(|e| panic!("{percent} %: {e}"));
         assert!(plan.peak() <= bytes && plan.overhead() > 0.0, "{percent} %: {}", plan.peak());
@@ -135,9 +136,11 @@ fn bytes_and_prices_are_kept() {
     let [cheap, dear] = [0.01, 0.1].map(|share| free.for_slowdown(share).unwrap_or_else(|e| panic!("{e}")));
     assert!(cheap.overhead() <= 0.01 && dear.overhead() <= 0.1);
     assert!(dear.peak() < cheap.peak() && cheap.peak() <= free.peak());
-    let least = free.minimum().unwrap_or_else(|e| panic!("{e}"));
-    assert!(least.peak() <= dear.peak());
-    runs(&least, &expected);
+    if sized(false, true) {
+        let least = free.minimum().unwrap_or_else(|e| panic!("{e}"));
+        assert!(least.peak() <= dear.peak());
+        runs(&least, &expected);
+    }
 }
 
 #[test]
@@ -212,13 +215,13 @@ fn programs_of_any_size_have_plans() {
 
 #[test]
 fn what_cannot_be_planned_is_an_error() {
-    let free = planned();
+    let free = plan(step, layers()[..2].to_vec()).unwrap_or_else(|e| panic!("{e}"));
     let error = free.for_bytes(1000).err().expect("too little");
     assert_eq!(error.kind(), ErrorKind::Memory);
     let text = error.to_string();
     assert!(text.contains("the limit is 1000 B") && text.contains("live at the peak:"), "{text}");
     // What no plan can lower, and the line of the peak.
-    assert!(text.contains("\narguments and results alone take 256.00 KiB (262144 B); the peak is in "), "{text}");
+    assert!(text.contains("\narguments and results alone take 64.00 KiB (65536 B); the peak is in "), "{text}");
     assert!(text.contains("tests/rematerialization/plans.rs:"), "{text}");
     for share in [-0.1, f64::NAN] {
         let error = free.for_slowdown(share).err().expect("no share").to_string();
