@@ -120,13 +120,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
     Jitted {
         f,
         name: options.name.clone().unwrap_or_else(short_type_name::<F>).into(),
-        target: Target {
-            device: options.device.clone(),
-            memory_limit: options.memory_limit.map(Ok),
-            over_limit: options.over_limit,
-            plan: options.plan.clone(),
-            checks: options.checks,
-        },
+        target: Target::of(options),
         in_shardings: options.in_shardings.clone(),
         out_shardings: options.out_shardings.clone(),
         loc: current_loc(),

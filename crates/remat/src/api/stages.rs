@@ -36,6 +36,17 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// What the options ask for.
+    pub(super) fn of(options: &JitOptions) -> Target {
+        Target {
+            device: options.device.clone(),
+            memory_limit: options.memory_limit.map(Ok),
+            over_limit: options.over_limit,
+            plan: options.plan.clone(),
+            checks: options.checks,
+        }
+    }
+
     /// The limit that the user asked for, with the option or with a plan, or else that of the environment.
     ///
     /// # Errors

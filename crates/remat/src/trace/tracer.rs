@@ -183,14 +183,21 @@ pub(crate) fn trace_at<R>(
     loc: Loc,
     f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
 ) -> Result<(Program, R)> {
-    let not_once = || Error::new(ErrorKind::Internal, "trace", "the traced function was not called once");
     let (mut f, mut extra) = (Some(f), None);
     let program = traced(order, avals.into_iter().collect(), loc, &mut |arguments| {
-        let (outs, more) = f.take().ok_or_else(not_once)?(arguments)?;
+        let Some(f) = f.take() else { return Err(not_once()) };
+        let (outs, more) = f(arguments)?;
         extra = Some(more);
         Ok(outs)
     })?;
-    Ok((program, extra.ok_or_else(not_once)?))
+    match extra {
+        Some(extra) => Ok((program, extra)),
+        None => Err(not_once()),
+    }
+}
+
+fn not_once() -> Error {
+    Error::new(ErrorKind::Internal, "trace", "the traced function was not called once")
 }
 
 /// As [`trace_at`]. It is compiled once, and not with each function that a program traces, of which there are hundreds.
