@@ -37,7 +37,10 @@ fn zeros_are_zeros_and_growing_keeps_what_is_there() {
         let mut elements = vec![7u8; bytes];
         elements.resize(3 * bytes + 1, 9);
         elements.shrink_to_fit();
-        assert!(elements[..bytes].iter().all(|&byte| byte == 7) && elements[bytes..].iter().all(|&byte| byte == 9), "{bytes} bytes");
+        assert!(
+            elements[..bytes].iter().all(|&byte| byte == 7) && elements[bytes..].iter().all(|&byte| byte == 9),
+            "{bytes} bytes"
+        );
         elements.truncate(bytes / 2);
         elements.shrink_to_fit();
         assert!(elements.iter().all(|&byte| byte == 7), "{bytes} bytes");
@@ -56,13 +59,21 @@ fn every_alignment_is_kept() {
                 if block.is_null() {
                     handle_alloc_error(layout);
                 }
-                assert_eq!((block.addr() % alignment, *block, *block.add(bytes - 1)), (0, 0, 0), "{bytes} bytes, {alignment}");
+                assert_eq!(
+                    (block.addr() % alignment, *block, *block.add(bytes - 1)),
+                    (0, 0, 0),
+                    "{bytes} bytes, {alignment}"
+                );
                 block.write_bytes(5, bytes);
                 let grown = ALLOCATOR.realloc(block, layout, 2 * bytes);
                 if grown.is_null() {
                     handle_alloc_error(layout);
                 }
-                assert_eq!((grown.addr() % alignment, *grown, *grown.add(bytes - 1)), (0, 5, 5), "{bytes} bytes, {alignment}");
+                assert_eq!(
+                    (grown.addr() % alignment, *grown, *grown.add(bytes - 1)),
+                    (0, 5, 5),
+                    "{bytes} bytes, {alignment}"
+                );
                 ALLOCATOR.dealloc(grown, Layout::from_size_align(2 * bytes, alignment).unwrap());
             }
         }

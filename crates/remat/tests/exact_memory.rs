@@ -43,7 +43,7 @@ fn first_run(lowered: &Lowered, operands: &[Tensor]) -> Result<(Compiled, usize)
 
 /// Compares plan and measurement of a function on one and on more threads.
 fn check<A: Tree, R: remat::tree::Output>(name: &str, args: &A, f: impl Fn(&A) -> R) -> Result<()> {
-    for threads in 1..=sized(2, 3) {
+    for &threads in sized(&[2][..], &[1, 2, 3]) {
         let step = jit_with(&options(threads)?, &f);
         let traced = step.trace(args)?;
         let operands: Vec<Tensor> = leaves(args).into_iter().map(|(_, leaf)| leaf).collect();

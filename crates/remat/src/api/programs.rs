@@ -33,8 +33,10 @@ impl Key {
 
     /// Whether this is the key of a call now with these leaves, whose structure it has.
     pub(super) fn is_of(&self, leaves: &[Tensor]) -> bool {
-        let has_avals = || leaves.iter().zip(&self.avals).all(|(leaf, aval)| leaf.aval().is_ok_and(|given| given == aval));
-        let is_of = |(order, policy): &(Order, Option<Arc<Policy>>)| *order == Order::current() && *policy == region_policy();
+        let has_avals =
+            || leaves.iter().zip(&self.avals).all(|(leaf, aval)| leaf.aval().is_ok_and(|given| given == aval));
+        let is_of =
+            |(order, policy): &(Order, Option<Arc<Policy>>)| *order == Order::current() && *policy == region_policy();
         has_avals() && self.order.as_ref().is_none_or(is_of) && self.axes == bindings()
     }
 }

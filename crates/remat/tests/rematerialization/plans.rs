@@ -62,7 +62,7 @@ fn runs(plan: &Plan, expected: &[u32]) {
 fn more_bytes_are_never_slower() {
     let free = planned();
     let expected = bits(&jit(step).call(layers()).unwrap_or_else(|e| panic!("{e}")));
-    let curve = free.pareto(6).unwrap_or_else(|e| panic!("{e}"));
+    let curve = free.pareto(sized(4, 6)).unwrap_or_else(|e| panic!("{e}"));
     assert!(curve.len() > 2, "{}", curve.len());
     assert!(curve.windows(2).all(|pair| pair[0].peak() < pair[1].peak() && pair[0].overhead() > pair[1].overhead()));
     assert!(curve.iter().all(|plan| plan.repeated() >= plan.bound()));
