@@ -20,19 +20,19 @@ fn offset(mut elements: Vec<u8>) -> usize {
 }
 
 #[test]
-#[cfg(unix)]
 fn large_blocks_start_at_a_cache_line() {
     let mut kept = Vec::new();
     for bytes in [16 << 10, (16 << 10) + 1, 100_003, 4_000_000, (32 << 20) + 5] {
         // Small blocks between them move where the next one would start.
         kept.push(vec![1u8; 24]);
         assert_eq!(offset(vec![1; bytes]), 0, "{bytes} bytes");
+        assert_eq!(offset(vec![0; bytes]), 0, "{bytes} bytes of zeros");
     }
 }
 
 #[test]
 fn zeros_are_zeros_and_growing_keeps_what_is_there() {
-    for bytes in [0, 1, 100, 16 << 10, 5_000_000] {
+    for bytes in [0, 1, 100, 6_000, 16 << 10, 100_000, 5_000_000] {
         assert!(vec![0u8; bytes].iter().all(|&byte| byte == 0), "{bytes} bytes");
         let mut elements = vec![7u8; bytes];
         elements.resize(3 * bytes + 1, 9);
@@ -41,9 +41,12 @@ fn zeros_are_zeros_and_growing_keeps_what_is_there() {
             elements[..bytes].iter().all(|&byte| byte == 7) && elements[bytes..].iter().all(|&byte| byte == 9),
             "{bytes} bytes"
         );
-        elements.truncate(bytes / 2);
-        elements.shrink_to_fit();
-        assert!(elements.iter().all(|&byte| byte == 7), "{bytes} bytes");
+        for _ in 0..3 {
+            elements.truncate(elements.len() / 2);
+            elements.shrink_to_fit();
+            assert!(elements.iter().take(bytes).all(|&byte| byte == 7), "{} of {bytes} bytes", elements.len());
+            assert!(elements.len() < 16 << 10 || elements.as_ptr().addr() % 64 == 0);
+        }
     }
 }
 
@@ -80,13 +83,34 @@ fn every_alignment_is_kept() {
     }
 }
 
+/// Blocks grow in small steps and shrink, with others between them, so that the system moves them and their distances from a line differ.
+#[test]
+fn elements_move_with_their_blocks() {
+    let mut all: Vec<Vec<u64>> = (0..40).map(|i| vec![i; 2_100]).collect();
+    let mut between: Vec<Vec<u8>> = Vec::new();
+    for round in 0..60 {
+        for (i, elements) in all.iter_mut().enumerate() {
+            let is_growing = (round / 20 + i) % 2 == 0;
+            let len =
+                if is_growing { elements.len() + 37 * (i + 1) } else { (elements.len() - elements.len() / 9).max(7) };
+            elements.resize(len, i as u64);
+            elements.shrink_to_fit();
+            between.push(vec![round as u8; 24 + 8 * i]);
+            assert!(elements.iter().all(|&element| element == i as u64), "{len} elements");
+        }
+        between.retain(|block| block.len() % 3 != round % 3);
+    }
+}
+
 /// A size that no system has is refused, not a panic.
 #[test]
+#[cfg(target_pointer_width = "64")]
 fn what_cannot_be_had_is_null() {
-    let layout = Layout::from_size_align(isize::MAX as usize - 63, 64).unwrap();
-    // SAFETY: the size is not zero.
-    assert!(unsafe { ALLOCATOR.alloc(layout) }.is_null());
-    let layout = Layout::from_size_align(isize::MAX as usize - 63, 1).unwrap();
-    // SAFETY: the size is not zero.
-    assert!(unsafe { ALLOCATOR.alloc_zeroed(layout) }.is_null());
+    for (bytes, alignment) in
+        [(isize::MAX as usize - 63, 64), (isize::MAX as usize - 63, 1), (isize::MAX as usize - 200, 4)]
+    {
+        let layout = Layout::from_size_align(bytes, alignment).unwrap();
+        // SAFETY: the size is not zero.
+        assert!(unsafe { ALLOCATOR.alloc(layout) }.is_null() && unsafe { ALLOCATOR.alloc_zeroed(layout) }.is_null());
+    }
 }

@@ -41,7 +41,7 @@ fn first_run(lowered: &Lowered, operands: &[Tensor]) -> Result<(Compiled, usize)
     Ok((compiled, most))
 }
 
-/// Compares plan and measurement of a function on one and on more threads.
+/// Compares plan and measurement of a function on two threads, and thoroughly on one to three.
 fn check<A: Tree, R: remat::tree::Output>(name: &str, args: &A, f: impl Fn(&A) -> R) -> Result<()> {
     for &threads in sized(&[2][..], &[1, 2, 3]) {
         let step = jit_with(&options(threads)?, &f);

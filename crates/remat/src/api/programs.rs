@@ -59,7 +59,7 @@ pub(super) struct Programs<T> {
 }
 
 struct Cache<T> {
-    /// Of a key that is made anew at each call, as by a callable policy, they would gather without end.
+    /// The programs. With a key that is made anew at each call, as by a callable policy, they would gather without end: the last ones stay.
     ready: Lru<Key, Arc<Entry<T>>>,
     /// The keys that threads are tracing.
     tracing: HashSet<Key>,
@@ -213,7 +213,7 @@ impl Executables {
         Ok(compiled)
     }
 
-    /// All of them.
+    /// The executables, locked.
     pub(super) fn all(&self) -> MutexGuard<'_, Vec<Arc<Compiled>>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }

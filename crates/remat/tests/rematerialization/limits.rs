@@ -148,7 +148,7 @@ fn second_derivatives_fit_and_keep_their_bits() {
         // Their program has three times the equations.
         grad(norm)(&layers[..sized(3, 8)].to_vec())
     };
-    sweep("second derivatives", &[80], DType::F32, f);
+    assert_eq!(sweep("second derivatives", &[80], DType::F32, f), 80);
 }
 
 /// NaN and infinities are computed again as they were.

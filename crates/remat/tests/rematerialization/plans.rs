@@ -136,11 +136,18 @@ fn bytes_and_prices_are_kept() {
     let [cheap, dear] = [0.01, 0.1].map(|share| free.for_slowdown(share).unwrap_or_else(|e| panic!("{e}")));
     assert!(cheap.overhead() <= 0.01 && dear.overhead() <= 0.1);
     assert!(dear.peak() < cheap.peak() && cheap.peak() <= free.peak());
+    // The search for the least takes longest.
     if sized(false, true) {
         let least = free.minimum().unwrap_or_else(|e| panic!("{e}"));
         assert!(least.peak() <= dear.peak());
         runs(&least, &expected);
     }
+    let few = || layers().into_iter().take(2).collect::<Layers>();
+    let free = plan(step, few()).unwrap_or_else(|e| panic!("{e}"));
+    let least = free.minimum().unwrap_or_else(|e| panic!("{e}"));
+    assert!(least.peak() < free.peak() && least.overhead() > 0.0);
+    let got = least.compile().and_then(|program| program.call(few())).unwrap_or_else(|e| panic!("{e}"));
+    assert!(bits(&got) == bits(&jit(step).call(few()).unwrap_or_else(|e| panic!("{e}"))));
 }
 
 #[test]
@@ -215,7 +222,7 @@ fn programs_of_any_size_have_plans() {
 
 #[test]
 fn what_cannot_be_planned_is_an_error() {
-    let free = plan(step, layers()[..2].to_vec()).unwrap_or_else(|e| panic!("{e}"));
+    let free = plan(step, layers().into_iter().take(2).collect()).unwrap_or_else(|e| panic!("{e}"));
     let error = free.for_bytes(1000).err().expect("too little");
     assert_eq!(error.kind(), ErrorKind::Memory);
     let text = error.to_string();
