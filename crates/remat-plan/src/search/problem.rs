@@ -28,8 +28,6 @@ pub(crate) struct Step {
     pub(crate) writes: Vec<u32>,
     /// Pairs of temporaries of equal bytes that may share memory.
     pub(crate) in_place: Vec<(u32, u32)>,
-    /// The bytes of the temporaries that it writes.
-    pub(crate) written: i64,
     /// Bytes that it needs while it runs.
     pub(crate) scratch: i64,
     /// Bytes of its outputs, which need memory of their own if it runs again.
@@ -108,11 +106,9 @@ impl Problem {
                 let is_counted = values[input as usize].bytes > 0 && values[output as usize].bytes > 0;
                 (fits && is_counted).then_some((input, output))
             };
-            let writes: Vec<u32> = step.writes.iter().filter_map(value).collect();
             steps.push(Step {
                 reads,
-                written: writes.iter().map(|&value| values[value as usize].bytes).sum(),
-                writes,
+                writes: step.writes.iter().filter_map(value).collect(),
                 in_place: step.in_place.iter().filter_map(pair).collect(),
                 scratch: aligned(step.scratch) as i64,
                 outputs: outputs.map(|&b| graph.bytes(b) as i64).sum(),
@@ -169,12 +165,6 @@ impl Problem {
     /// The gap of a value that begins before a stage and ends at it or behind it.
     pub(crate) fn gap_before(&self, value: u32, stage: u32) -> Option<u32> {
         stage.checked_sub(1).and_then(|before| self.gap_after(value, before))
-    }
-
-    /// As [`Problem::gap_after`], from what [`Problem::gap_before`] gave for the same value and stage.
-    pub(crate) fn gap_behind(&self, gap: u32, stage: u32) -> Option<u32> {
-        let Value { first, count, .. } = self.values[self.gaps[gap as usize].value as usize];
-        (gap..first + count).find(|&gap| self.ends[gap as usize] > stage)
     }
 
     /// The gaps of a value.

@@ -101,9 +101,6 @@ struct Scratch {
     value_stamp: Vec<u64>,
     last_read: Vec<u32>,
     stack: Vec<u32>,
-    /// The values that are in memory when the stage begins, by the stamp of [`State::runs`], and their first gaps that do not end before it.
-    there_stamp: Vec<u64>,
-    gap: Vec<u32>,
 }
 
 impl<'p> State<'p> {
@@ -132,8 +129,6 @@ impl<'p> State<'p> {
                 step_stamp: vec![0; steps],
                 value_stamp: vec![0; values],
                 last_read: vec![0; values],
-                there_stamp: vec![0; values],
-                gap: vec![0; values],
                 ..Scratch::default()
             },
         };
@@ -302,19 +297,9 @@ impl<'p> State<'p> {
             stage.faults += u32::from(t > step.until);
             for &value in &step.reads {
                 let producer = problem.values[value as usize].producer;
-                // Several runs read a value, and whether it is there is found for the first.
-                if scratch.step_stamp[producer as usize] == stamp || scratch.there_stamp[value as usize] == stamp {
-                    continue;
-                }
-                match problem.gap_before(value, t) {
-                    Some(gap) if self.start[gap as usize] < t => {
-                        scratch.there_stamp[value as usize] = stamp;
-                        scratch.gap[value as usize] = gap;
-                    }
-                    _ => {
-                        scratch.step_stamp[producer as usize] = stamp;
-                        scratch.stack.push(producer);
-                    }
+                if scratch.step_stamp[producer as usize] != stamp && !self.is_there(value, t) {
+                    scratch.step_stamp[producer as usize] = stamp;
+                    scratch.stack.push(producer);
                 }
             }
             if number != t {
@@ -331,10 +316,9 @@ impl<'p> State<'p> {
         stage
     }
 
-    /// The gaps in which a value stays from the end of this stage on, whose runs were found just now.
+    /// The gaps in which a value stays from the end of this stage on.
     fn starts(&mut self, t: u32, stage: &mut Stage) {
         let problem = self.problem;
-        let there = self.scratch.stamp;
         self.scratch.stamp += 1;
         let stamp = self.scratch.stamp;
         let mut starts = std::mem::take(&mut stage.starts);
@@ -344,12 +328,7 @@ impl<'p> State<'p> {
                 if std::mem::replace(&mut self.scratch.value_stamp[value as usize], stamp) == stamp {
                     continue;
                 }
-                let gap = if self.scratch.there_stamp[value as usize] == there {
-                    problem.gap_behind(self.scratch.gap[value as usize], t)
-                } else {
-                    problem.gap_after(value, t)
-                };
-                let Some(gap) = gap else { continue };
+                let Some(gap) = problem.gap_after(value, t) else { continue };
                 let is_inside = problem.gaps[gap as usize].from < t;
                 let stays = match self.holds[gap as usize] {
                     Hold::Keep => true,
@@ -433,21 +412,14 @@ impl<'p> State<'p> {
             self.stages[t as usize] = stage;
             return (old, old_extra);
         }
-        // The values of both are marked twice.
-        let (before, both) = (self.scratch.stamp + 1, self.scratch.stamp + 2);
-        self.scratch.stamp = both;
-        let mark = &mut self.scratch.value_stamp;
-        old.looks.iter().for_each(|&value| mark[value as usize] = before);
-        for &value in &stage.looks {
-            if std::mem::replace(&mut mark[value as usize], both) != before {
-                self.looks[value as usize].push(t);
-            }
-        }
-        for &value in old.looks.iter().filter(|&&value| mark[value as usize] == before) {
+        for &value in old.looks.iter().filter(|value| !stage.looks.contains(value)) {
             let list = &mut self.looks[value as usize];
             if let Some(at) = list.iter().position(|&other| other == t) {
                 list.swap_remove(at);
             }
+        }
+        for &value in stage.looks.iter().filter(|value| !old.looks.contains(value)) {
+            self.looks[value as usize].push(t);
         }
         self.stages[t as usize] = stage;
         (old, old_extra)
@@ -480,7 +452,7 @@ impl<'p> State<'p> {
                 }
             }
             let saved: i64 = taken.iter().map(|pair| problem.values[pair.1 as usize].bytes).sum();
-            let written = step.written;
+            let written: i64 = step.writes.iter().map(|&value| problem.values[value as usize].bytes).sum();
             let outputs = if number == t { 0 } else { step.outputs };
             let (mut lost, mut unused) = (0, 0);
             for &value in &step.writes {

@@ -69,8 +69,8 @@ fn step(layers: &Layers, loss: impl Fn(&Layers) -> Result<Tensor> + Copy) -> Res
     Ok(layers.iter().zip(&gradients).map(|(w, g)| w - g * 0.01).collect())
 }
 
-/// Compiles a step for these shares of its temporaries, in percent; checks that what fits needs no more and gives the same bits, on one to
-/// three threads; and that what does not says how little it could need. Returns the least share that fits.
+/// Compiles a step for these shares of its temporaries, in percent; checks that what fits needs no more and gives the same bits, on one
+/// thread and on more; and that what does not says how little it could need. Returns the least share that fits.
 fn sweep(what: &str, percents: &[usize], dtype: DType, f: impl Fn(&Layers) -> Result<Layers> + Copy) -> usize {
     let mut least = 100;
     for &threads in sized(&[1, 3][..], &[1, 2, 3]) {

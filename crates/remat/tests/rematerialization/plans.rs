@@ -228,7 +228,7 @@ fn what_cannot_be_planned_is_an_error() {
     let text = error.to_string();
     assert!(text.contains("the limit is 1000 B") && text.contains("live at the peak:"), "{text}");
     // What no plan can lower, and the line of the peak.
-    assert!(text.contains("\narguments and results alone take 64.00 KiB (65536 B); the peak is in "), "{text}");
+    assert!(text.contains("\narguments and results alone take 160.00 KiB (163840 B); the peak is in "), "{text}");
     assert!(text.contains("tests/rematerialization/plans.rs:"), "{text}");
     for share in [-0.1, f64::NAN] {
         let error = free.for_slowdown(share).err().expect("no share").to_string();
