@@ -23,10 +23,10 @@ fn memory_that_is_freed_is_used_again() {
     let mut arrays: Vec<Vec<u8>> = (0..ARRAYS).map(|i| vec![1; bytes(i)]).collect();
     let mut small: Vec<Vec<u8>> = Vec::new();
     for round in 0..60 {
-        for i in 0..ARRAYS {
+        for (i, array) in arrays.iter_mut().enumerate() {
             let new = vec![round; bytes(i)];
             small.extend((0..4).map(|k| vec![round; 24 + 20 * k]));
-            arrays[i] = new;
+            *array = new;
         }
     }
     let grown = resident().saturating_sub(before);
