@@ -11,7 +11,7 @@ const LEAST: usize = 16 << 10;
 /// The allocator of the system, except that blocks of at least 16 KiB start at a cache line; each takes 64 bytes more for that.
 ///
 /// The elements of an array are a vector, which `malloc` aligns to 16 bytes. In three of four arrays every load of a 64-byte vector register then
-/// touches two cache lines. Loops that wait for memory feel it: an update by AdamW of ten million parameters takes 12 to 16 ms where it took 22 to 24.
+/// touches two cache lines. Loops that wait for memory feel it: an update by AdamW of ten million parameters takes 14 to 15 ms where it took 21 to 24.
 /// A program that trains on the native engine takes it as its allocator, as the `remat` command and the plugin for JAX do.
 ///
 /// The system is asked for a block that is larger, not for one that is aligned: `posix_memalign` of glibc leaves gaps that no later block of the same
