@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat::transform::on_one_device;
 use remat::{DType, Policy};
-use remat_ir::{Array, CompileOptions, Device, Error, ErrorKind, Jaxpr, Value, eval};
+use remat_ir::{Array, CompileOptions, Device, Error, ErrorKind, Jaxpr, MemoryStats, Value, eval};
 
 use crate::arrays::{array, literals};
 use crate::rereads::Program;
@@ -84,12 +84,12 @@ fn run(device: &dyn Device, jaxpr: &Jaxpr, args: &[Array], way: &Way) -> remat::
     let mut executable = device.compile(&jaxpr)?;
     if way.percent < 100 {
         let donated = vec![way.is_donated; args.len()];
-        let (needed, temporaries) = (executable.peak_where_donated(&donated), executable.memory().temporaries);
+        let MemoryStats { peak: needed, temporaries, .. } = executable.memory_where_donated(&donated);
         let memory_limit = Some(needed - temporaries + temporaries * way.percent / 100);
         let options = CompileOptions { donated: donated.clone(), memory_limit, ..CompileOptions::default() };
         executable = device.compile_with(&jaxpr, &options)?;
         // Engines without plans of their own ignore the limit.
-        let planned = executable.peak_where_donated(&donated);
+        let planned = executable.memory_where_donated(&donated).peak;
         if executable.rematerialization().is_some() && planned > needed {
             let message = format!("a limit makes the program need {planned} bytes and not {needed}");
             return Err(Error::new(ErrorKind::Internal, "compile", message));

@@ -260,7 +260,7 @@ impl Cpu {
     pub fn graph(&self, jaxpr: &Jaxpr, options: &CompileOptions) -> Result<(Graph, MemoryStats)> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         let (graph, programs) = graph(jaxpr, &threads, Limit::of(options).as_ref())?;
-        Ok((graph, programs.memory()))
+        Ok((graph, programs.memory(|_| false)))
     }
 
     /// Compiles a program. Its errors start with this name.
@@ -316,7 +316,7 @@ impl Executable for CpuExecutable {
     }
 
     fn memory(&self) -> MemoryStats {
-        self.programs.memory()
+        self.programs.memory(|_| false)
     }
 
     fn memory_report(&self) -> MemoryReport {
@@ -328,8 +328,9 @@ impl Executable for CpuExecutable {
             .over_time(donating.timeline.clone())
     }
 
-    fn peak_where_donated(&self, donated: &[bool]) -> usize {
-        Donated(donated.to_vec()).peak(&self.programs)
+    fn memory_where_donated(&self, donated: &[bool]) -> MemoryStats {
+        let donated = Donated(donated.to_vec());
+        self.programs.memory(|argument| donated.contains(argument))
     }
 
     fn live_ranges(&self, donated: &[bool]) -> Option<LiveRanges> {

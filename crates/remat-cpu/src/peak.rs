@@ -39,11 +39,11 @@ impl Programs {
         }
     }
 
-    /// The bytes that a run needs.
-    pub(crate) fn memory(&self) -> MemoryStats {
-        let program = self.for_donated(|_| false);
-        let (arguments, outputs) = (program.arguments(), program.own_outputs(|_| false));
-        let (overhead, peak) = (program.overhead(|_| false), program.peak(|_| false));
+    /// The bytes that a run needs where these arguments are donated.
+    pub(crate) fn memory(&self, is_donated: impl Fn(ArgId) -> bool) -> MemoryStats {
+        let program = self.for_donated(&is_donated);
+        let (arguments, outputs) = (program.arguments(), program.own_outputs(&is_donated));
+        let (overhead, peak) = (program.overhead(&is_donated), program.peak(&is_donated));
         let donated_peak = self.for_donated(|_| true).peak(|_| true);
         MemoryStats { arguments, outputs, temporaries: program.arena, overhead, peak, donated_peak }
     }

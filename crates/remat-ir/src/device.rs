@@ -169,11 +169,13 @@ pub trait Executable: Send + Sync {
         self.memory().peak
     }
 
-    /// The most bytes that are live in a run whose caller donates these arguments, or all of them if the list is empty. The default is the
-    /// peak if one is not donated.
-    fn peak_where_donated(&self, donated: &[bool]) -> usize {
-        let MemoryStats { peak, donated_peak, .. } = self.memory();
-        if donated.contains(&false) { peak } else { donated_peak }
+    /// The bytes that a run needs whose caller donates these arguments, or all of them if the list is empty. Its peak is the sum of the
+    /// others, and its outputs are those that take the memory of no argument. The default knows only the peak: that of callers who keep
+    /// their arguments, unless all are donated.
+    fn memory_where_donated(&self, donated: &[bool]) -> MemoryStats {
+        let memory = self.memory();
+        let peak = if donated.contains(&false) { memory.peak } else { memory.donated_peak };
+        MemoryStats { peak, ..memory }
     }
 
     /// How it was made to fit its memory limit; `None` if it fits without running steps again.

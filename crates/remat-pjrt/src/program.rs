@@ -32,8 +32,10 @@ pub(crate) struct Compiled {
     avals: Vec<Aval>,
     /// Whether the caller gives up each argument.
     donated: Vec<bool>,
-    donated_bytes: usize,
+    /// The need of a run whose caller gives these arguments up.
     memory: MemoryStats,
+    /// The bytes of the outputs that take the memory of an argument.
+    aliases: usize,
     pub(crate) fingerprint: String,
     types: Vec<c_int>,
     dims: Vec<i64>,
@@ -91,18 +93,16 @@ impl Compiled {
         let donated: Vec<bool> = donations.iter().map(|&donation| donation != Donation::No).collect();
         let of_engine = constants.iter().map(|_| false).chain(donated.iter().copied()).collect();
         let ins = jaxpr.in_avals();
-        let donated_bytes = ins.iter().skip(constants.len()).zip(&donated);
-        let donated_bytes = donated_bytes.filter(|(_, is_donated)| **is_donated).map(|(aval, _)| aval.bytes()).sum();
         let outs = jaxpr.out_avals();
         let fingerprint = fingerprint(code);
         let options = CompileOptions { donated: of_engine, memory_limit, ..CompileOptions::default() };
         let executable = ENGINE.compile_with(&Arc::new(jaxpr), &options)?;
-        let memory = executable.memory();
-        let needed = if donated.contains(&true) { memory.donated_peak } else { memory.peak };
-        if let Some(limit) = memory_limit.filter(|&limit| needed > limit) {
+        let memory = executable.memory_where_donated(&options.donated);
+        let aliases = executable.memory().outputs.saturating_sub(memory.outputs);
+        if let Some(limit) = memory_limit.filter(|&limit| memory.peak > limit) {
             let message = format!(
                 "a call of this program needs {} and {LIMIT} is {}:\n{}",
-                readable_bytes(needed),
+                readable_bytes(memory.peak),
                 readable_bytes(limit),
                 executable.memory_report()
             );
@@ -113,8 +113,8 @@ impl Compiled {
             constants,
             avals: ins,
             donated,
-            donated_bytes,
             memory,
+            aliases,
             fingerprint,
             types: outs.iter().map(|aval| number_of(aval.dtype)).collect(),
             dims: outs.iter().flat_map(|aval| &aval.shape).map(|&size| size as i64).collect(),
@@ -146,9 +146,10 @@ impl Compiled {
         let MemoryStats { arguments, outputs, temporaries, .. } = self.memory;
         args.code = 0;
         args.arguments = arguments as i64;
-        args.outputs = outputs as i64;
+        // The header counts every output here, and those that take a donated argument's memory once more below.
+        args.outputs = (outputs + self.aliases) as i64;
         args.temporaries = temporaries as i64;
-        args.aliases = self.donated_bytes.min(outputs) as i64;
+        args.aliases = self.aliases as i64;
         args.host = [0; 5];
     }
 }

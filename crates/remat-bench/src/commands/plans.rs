@@ -208,7 +208,7 @@ fn planned(model: Model, args: &Args, jaxpr: &Arc<Jaxpr>, free: &Unlimited, perc
         percent,
         budget,
         temporaries: program.memory().temporaries,
-        fits: program.peak_where_donated(&[]) <= limit,
+        fits: program.memory_where_donated(&[]).peak <= limit,
         overhead: of_plan(Rematerialization::overhead),
         repeated: of_plan(|plan| plan.share(plan.repeated())),
         bound: of_plan(|plan| plan.share(plan.bound)),

@@ -214,7 +214,7 @@ impl Plan {
             let message = format!("the engine of {} has no plans; the native engine has", device.name());
             return Err(Error::new(ErrorKind::Argument, "plan", message));
         }
-        let peak = device.engine().compile(&jaxpr)?.peak_where_donated(&donated);
+        let peak = device.engine().compile(&jaxpr)?.memory_where_donated(&donated).peak;
         let (found, has_curve) = (Mutex::default(), AtomicBool::new(false));
         let program = Planned { lowered, device, jaxpr, donated, peak, found, has_curve };
         Ok(Plan { program: program.into(), chosen: None })
@@ -279,7 +279,7 @@ impl Plan {
         match program.fastest(|plan| plan.peak <= bytes) {
             Some(plan) => Ok(self.with(Some(plan))),
             None => {
-                let needed = compiled.peak_where_donated(&program.donated);
+                let needed = compiled.memory_where_donated(&program.donated).peak;
                 Err(compiled.memory_report().over_limit(needed, bytes).at(loc))
             }
         }
