@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
     /// For each argument, whether callers donate it; if this is empty, none is donated. It lets an engine that plans memory at compile time
-    /// place results in donated arguments. A run takes only the memory of arguments without other references, whatever this says.
+    /// place results in donated arguments first. A run takes only the memory of arguments without other references, whatever this says.
     pub donated: Vec<bool>,
     /// The most bytes that a run may need, including arguments, results and overhead, when the arguments that `donated` marks are donated,
     /// or all arguments if `donated` is empty. An engine that plans memory recomputes values until the program fits, or until it can save

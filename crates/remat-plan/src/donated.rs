@@ -10,7 +10,7 @@ use oxc_index::{IndexVec, index_vec};
 
 use crate::graph::{BufferKind, BufferNode, Graph};
 use crate::ids::{BufferId, StepId};
-use crate::in_place::{Pairs, pair_in_order, pair_most};
+use crate::in_place::{Pairs, pair_most};
 
 impl Graph {
     /// This graph with each output taking the memory of an argument rather than of a temporary, where it can. The output is written after
@@ -49,7 +49,6 @@ impl Graph {
         };
         let possible: Pairs<BufferId> = self.steps[number].in_place.iter().copied().filter(is_possible).collect();
         let mut taken = Pairs::new();
-        pair_in_order(&possible, &mut taken);
         pair_most(&possible, &mut taken);
         taken
     }

@@ -110,16 +110,24 @@ impl Liveness {
         let is_block = |buffer: BufferId| matches!(self.storage[buffer], Storage::Block(_));
         let temporaries = possible(&|input, _| kind(input) == BufferKind::Temporary && is_block(input));
         let arguments = possible(&|input, _| kind(input) == BufferKind::Argument);
-        // A temporary never takes an argument rather than another temporary, since it is not known yet whether the argument is donated.
-        let first = possible(&|input, output| {
-            temporaries.contains(&(input, output))
-                || kind(input) == BufferKind::Argument && kind(output) == BufferKind::Output
-        });
+        let donations =
+            possible(&|input, output| kind(input) == BufferKind::Argument && kind(output) == BufferKind::Output);
+        let first =
+            possible(&|input, output| temporaries.contains(&(input, output)) || donations.contains(&(input, output)));
         let mut pairs = Pairs::new();
         pair_in_order(&first, &mut pairs);
-        pair_most(&temporaries, &mut pairs);
-        pair_in_order(&arguments, &mut pairs);
+        // An output takes an argument rather than a temporary if that is listed first. A temporary never does, since it is not known yet whether the
+        // argument is donated.
+        let is_argument = |&(input, _): &(BufferId, BufferId)| kind(input) == BufferKind::Argument;
+        let of_arguments: Pairs<BufferId> = pairs.iter().copied().filter(is_argument).collect();
+        pairs.retain(|pair| !is_argument(pair));
+        let others = possible(&|input, output| {
+            temporaries.contains(&(input, output)) && of_arguments.iter().all(|pair| pair.1 != output)
+        });
+        pair_most(&others, &mut pairs);
+        pair_most(&donations, &mut pairs);
         pair_most(&arguments, &mut pairs);
+        pair_most(&temporaries, &mut pairs);
         for (input, output) in pairs {
             let pair = InPlace { step, input, output };
             match self.storage[input] {

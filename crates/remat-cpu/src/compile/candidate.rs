@@ -9,7 +9,7 @@ use remat_plan::{BufferId, Graph, MemoryPlan, StepId, plan_memory, schedule};
 
 use super::buffers::Owner;
 use super::kernels::{Controls, Kernels};
-use super::{Caller, layout};
+use super::{Caller, Donated, layout};
 use crate::ids::ResultId;
 use crate::peak::Programs;
 use crate::program::ProgramResult;
@@ -23,6 +23,8 @@ pub(super) struct Subject<'a> {
     pub(super) threads: &'a Threads,
     /// The bodies of loops and branches, which are compiled once.
     pub(super) controls: &'a Controls,
+    /// The arguments that the caller donates, if that is known.
+    pub(super) donated: Option<&'a Donated>,
 }
 
 /// Steps that compute a program, with what a run of them takes.
@@ -65,6 +67,9 @@ impl<'a> Subject<'a> {
     /// If there is no kernel for a step, or the plan is wrong.
     pub(super) fn candidate(&self, steps: Steps) -> Result<Candidate<'a>> {
         let mut kernels = Kernels::new(Rc::new(steps), self.threads, self.controls)?;
+        if let Some(donated) = self.donated {
+            kernels.prefer(donated);
+        }
         let results = kernels.results(self.caller)?;
         let mut graph = kernels.graph();
         if let Caller::Control([first, end]) = self.caller {

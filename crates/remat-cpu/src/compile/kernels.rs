@@ -10,7 +10,8 @@ use remat_ir::{Aval, Call, DType, Error, ErrorKind, Op, Operation, Prim, Result}
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 use remat_plan::{BufferId, Graph, StepId, StepNode};
 
-use super::buffers::Buffers;
+use super::Donated;
+use super::buffers::{Buffers, Owner};
 use crate::control;
 use crate::ids::EqnId;
 use crate::steps::{Step, Steps, Value};
@@ -64,6 +65,14 @@ impl<'a> Kernels<'a> {
             kernels.step(step)?;
         }
         Ok(kernels)
+    }
+
+    /// Lists the arguments that the caller keeps behind all else that results can take the memory of. They take what is listed first.
+    pub(super) fn prefer(&mut self, donated: &Donated) {
+        let is_kept = |buffer: BufferId| matches!(self.buffers.owner(buffer), Owner::Argument(argument) if !donated.contains(argument));
+        if donated.is_known() {
+            self.nodes.iter_mut().for_each(|node| node.in_place.sort_by_key(|&(input, _)| is_kept(input)));
+        }
     }
 
     /// The graph that is scheduled and planned.

@@ -7,7 +7,7 @@ use remat_ir::{CompileOptions, StepSchedule};
 use crate::ids::ArgId;
 use crate::peak::Programs;
 
-/// The most bytes that a run may need, for callers who donate some arguments.
+/// The most bytes that a run may need, if there is such a limit, for callers who donate some arguments.
 pub(crate) struct Limit {
     pub(super) bytes: usize,
     pub(super) caller: Donated,
@@ -16,15 +16,19 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The limit of these options, if they have one.
+    /// What these options ask for, if it is anything.
     pub(crate) fn of(options: &CompileOptions) -> Option<Limit> {
         let CompileOptions { donated, memory_limit, schedule } = options;
-        let is_set = memory_limit.is_some() || schedule.is_some();
+        let is_set = memory_limit.is_some() || schedule.is_some() || donated.contains(&true);
         is_set.then(|| Limit {
             bytes: memory_limit.unwrap_or(usize::MAX),
             caller: Donated(donated.clone()),
             schedule: schedule.clone(),
         })
+    }
+
+    pub(super) fn caller(&self) -> &Donated {
+        &self.caller
     }
 
     /// Whether a program without repeated steps is what is asked for: no schedule is, and a call needs no more than the limit.
@@ -42,6 +46,11 @@ impl Donated {
     /// Whether the caller donates this argument.
     pub(crate) fn contains(&self, argument: ArgId) -> bool {
         self.0.is_empty() || self.0.get(argument.index()).copied().unwrap_or(false)
+    }
+
+    /// Whether the caller is known to donate an argument.
+    pub(super) fn is_known(&self) -> bool {
+        self.0.contains(&true)
     }
 
     /// The bytes that a call of a program needs.

@@ -93,7 +93,7 @@ impl<'a> Subject<'a> {
 /// # Errors
 /// If an operation cannot be run.
 pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, limit: Option<&Limit>) -> Result<Programs> {
-    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default() };
+    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default(), donated: limit.map(Limit::caller) };
     let Chosen { candidate, rematerialization, .. } = subject.chosen(limit)?;
     let Candidate { kernels, keeping, donating, mut programs, .. } = candidate;
     if caller == Caller::User {
@@ -110,7 +110,7 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, limit: O
 /// # Errors
 /// As [`compile`].
 pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
-    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default() };
+    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default(), donated: None };
     subject.chosen(None)?.candidate.text(threads, indent)
 }
 
@@ -119,7 +119,13 @@ pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: 
 /// # Errors
 /// As [`compile`].
 pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<(Graph, Programs)> {
-    let subject = Subject { jaxpr, caller: Caller::User, threads, controls: &Controls::default() };
+    let subject = Subject {
+        jaxpr,
+        caller: Caller::User,
+        threads,
+        controls: &Controls::default(),
+        donated: limit.map(Limit::caller),
+    };
     let candidate = subject.chosen(limit)?.candidate;
     Ok((candidate.kernels.graph(), candidate.programs))
 }
@@ -129,7 +135,13 @@ pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> 
 /// # Errors
 /// As [`compile`].
 pub(crate) fn moves(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<Moves> {
-    let subject = Subject { jaxpr, caller: Caller::User, threads, controls: &Controls::default() };
+    let subject = Subject {
+        jaxpr,
+        caller: Caller::User,
+        threads,
+        controls: &Controls::default(),
+        donated: limit.map(Limit::caller),
+    };
     let Chosen { candidate, rematerialization, decided } = subject.chosen(limit)?;
     Ok(report::moves(candidate.steps(), &decided, rematerialization.as_deref()))
 }
@@ -144,7 +156,8 @@ pub(crate) fn pareto(
     threads: &Threads,
     points: usize,
 ) -> Result<Vec<Rematerialization>> {
-    let subject = Subject { jaxpr, caller: Caller::User, threads, controls: &Controls::default() };
+    let subject =
+        Subject { jaxpr, caller: Caller::User, threads, controls: &Controls::default(), donated: Some(caller) };
     let candidate = subject.chosen(None)?.candidate;
     Plans::new(subject, caller, &candidate).pareto(points)
 }

@@ -387,7 +387,8 @@ mod tests {
     fn every_plan_of_a_search_may_be_its_best() {
         let jaxpr: Jaxpr = READ_LATE.parse().unwrap_or_else(|e| panic!("{e}"));
         let (threads, controls) = (Threads::new(1).expect("one thread"), Controls::default());
-        let subject = Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &controls };
+        let subject =
+            Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &controls, donated: None };
         let candidate = subject.chosen(None).expect("it is planned").candidate;
         let caller = Donated(Vec::new());
         let plans = Plans::new(subject, &caller, &candidate);

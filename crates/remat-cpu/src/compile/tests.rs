@@ -3,14 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use remat_ir::{Array, CompileOptions, Device, Jaxpr, Reference};
+use remat_ir::{Array, CompileOptions, DType, Device, Jaxpr, Reference};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_testkit::arrays::{assert_same, plain};
 
 use super::buffers::Buffers;
 use super::*;
-use crate::Cpu;
+use crate::{Cpu, arena};
 
 /// A program whose value `c` is read at once and many steps later. The engine computes it again there from `b` and `x`, which are in
 /// memory. Running maxima of an array thirty times as large make the peak: before everything else, or between the two reads of `c`. The
@@ -69,7 +69,13 @@ fn lowered_and_compiled(text: &str) -> [(usize, usize); 2] {
         Ok((text.matches("= add ").count(), candidate.keeping.plan.arena))
     };
     let steps = Steps::of(pipeline::run(pipeline::CPU, &jaxpr).expect("it is lowered")).expect("it has steps");
-    let subject = Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default() };
+    let subject = Subject {
+        jaxpr: &jaxpr,
+        caller: Caller::User,
+        threads: &threads,
+        controls: &Controls::default(),
+        donated: None,
+    };
     let lowered = subject.candidate(steps).and_then(|candidate| subject.within_outputs(candidate)).and_then(counts);
     let compiled = subject.chosen(None).and_then(|chosen| counts(chosen.candidate));
     [lowered, compiled].map(|counts| counts.expect("it is planned"))
@@ -379,7 +385,8 @@ fn together_and_apart(program: impl Fn(bool) -> String) {
         [true, false].map(|are_apart| program(are_apart).parse().unwrap_or_else(|e| panic!("{e}")));
     let compiled = [&apart, &together].map(|jaxpr| {
         let threads = Threads::new(2).expect("two threads");
-        let subject = Subject { jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default() };
+        let subject =
+            Subject { jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default(), donated: None };
         let candidate = subject.chosen(None).expect("it is planned").candidate;
         let text = candidate.text(&threads, 0).expect("it has a text");
         (text.matches("blocks[").count(), candidate.keeping.plan.arena)
@@ -405,5 +412,63 @@ fn together_and_apart(program: impl Fn(bool) -> String) {
         for (result, expected) in results(&together, threads).iter().zip(&expected) {
             assert_same(result, expected, &format!("{threads} threads: {together}"));
         }
+    }
+}
+
+/// A step of AdamW with these inputs, among them `g`, the gradient.
+fn adamw(ins: &str) -> String {
+    format!(
+        "{{ lambda ; {ins}. let
+    a:f32[256,256] = mul 0.1:f32[] g
+    b:f32[256,256] = mul 0.9:f32[] m
+    n:f32[256,256] = add a b
+    c:f32[256,256] = mul g g
+    d:f32[256,256] = mul 0.001:f32[] c
+    e:f32[256,256] = mul v v
+    w:f32[256,256] = add d e
+    f:f32[256,256] = sqrt w
+    h:f32[256,256] = add f 1e-8:f32[]
+    i:f32[256,256] = div n h
+    j:f32[256,256] = mul 0.0001:f32[] p
+    k:f32[256,256] = add i j
+    l:f32[256,256] = mul -0.001:f32[] k
+    q:f32[256,256] = add p l
+  in (q, n, w) }}"
+    )
+}
+
+/// The moments are written before the parameter is read for the last time, so that each new array has to take the memory of its own old one, or the
+/// gradient's, which the caller keeps here.
+#[test]
+fn an_update_in_place_needs_no_memory_of_its_own() {
+    const ARRAY: usize = 256 * 256 * 4;
+    let names = ["p", "m", "v", "g"];
+    // Every order of the arguments.
+    for order in (0..256usize).map(|n| [n & 3, n >> 2 & 3, n >> 4 & 3, n >> 6]) {
+        if (0..4).any(|i| !order.contains(&i)) {
+            continue;
+        }
+        let ins = order.map(|i| format!("{}:f32[256,256]", names[i])).join(" ");
+        let jaxpr: Arc<Jaxpr> = Arc::new(adamw(&ins).parse().unwrap_or_else(|e| panic!("{e}")));
+        let donated: Vec<bool> = order.iter().map(|&i| i != 3).collect();
+        let options = CompileOptions { donated: donated.clone(), ..CompileOptions::default() };
+        let program = Cpu::with_threads(2).and_then(|cpu| cpu.compile_with(&jaxpr, &options)).expect("it compiles");
+        let memory = program.memory_where_donated(&donated);
+        assert_eq!((memory.outputs, memory.arguments), (0, 4 * ARRAY), "{ins}");
+        assert_eq!(program.memory().outputs, 3 * ARRAY);
+        // Equal numbers, or roots of negative ones, would hide an array that is overwritten too early.
+        let arrays = || order.map(|i| plain(DType::F32, &[256, 256], i as u64 + 1));
+        let kept = arrays();
+        let expected = program.run(kept.to_vec()).expect("it runs");
+        let given = arrays();
+        let gradient = order.iter().position(|&i| i == 3).map(|at| given[at].clone());
+        let before = given.each_ref().map(|x| arena::start(x.data()));
+        let results = program.run(given.into()).expect("it runs");
+        for result in &results {
+            let taken = before.iter().position(|&start| start == arena::start(result.data()));
+            assert!(taken.is_some_and(|at| donated[at]), "{ins}");
+        }
+        expected.iter().zip(&results).for_each(|(expected, got)| assert_same(got, expected, &ins));
+        drop(gradient);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use smallvec::SmallVec;
 
 use super::problem::{Gap, Problem, Value};
-use crate::in_place::{Pairs, pair_in_order, pair_most};
+use crate::in_place::{Pairs, pair_most};
 
 /// What happens to a value between two readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -448,7 +448,6 @@ impl<'p> State<'p> {
             // A result that takes the memory of an operand that dies needs none of its own.
             let possible: Pairs<u32> = step.in_place.iter().copied().filter(|pair| dead.contains(&pair.0)).collect();
             let mut taken = Pairs::new();
-            pair_in_order(&possible, &mut taken);
             pair_most(&possible, &mut taken);
             let saved: i64 = taken.iter().map(|pair| problem.values[pair.1 as usize].bytes).sum();
             let written: i64 = step.writes.iter().map(|&value| problem.values[value as usize].bytes).sum();

@@ -214,7 +214,8 @@ impl Plan {
             let message = format!("the engine of {} has no plans; the native engine has", device.name());
             return Err(Error::new(ErrorKind::Argument, "plan", message));
         }
-        let peak = device.engine().compile(&jaxpr)?.memory_where_donated(&donated).peak;
+        let options = CompileOptions { donated: donated.clone(), ..CompileOptions::default() };
+        let peak = device.engine().compile_with(&jaxpr, &options)?.memory_where_donated(&donated).peak;
         let (found, has_curve) = (Mutex::default(), AtomicBool::new(false));
         let program = Planned { lowered, device, jaxpr, donated, peak, found, has_curve };
         Ok(Plan { program: program.into(), chosen: None })
