@@ -304,6 +304,27 @@ def donation():
     check("a view of a donated array", view.sum() == 1000 and np.asarray(y).sum() == 2000)
 
 
+def donated_state():
+    """A step of AdamW whose caller keeps the gradient: the memory of each array of the state becomes that of the next state, as is said before the run."""
+    remat = jax.devices("remat")[0]
+
+    def update(state, gradient):
+        p, m, v = state
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient * gradient
+        return p - 1e-3 * (m / (jnp.sqrt(v) + 1e-8) + 1e-4 * p), m, v
+
+    steps = {"behind": (update, 0), "before": (lambda gradient, state: update(state, gradient), 1)}
+    for place, (step, at) in steps.items():
+        state, gradient = tuple(jax.device_put(np.full((512, 512), i + 1, np.float32), remat) for i in range(3)), jax.device_put(np.full((512, 512), 0.5, np.float32), remat)
+        args = (state, gradient) if at == 0 else (gradient, state)
+        compiled = jax.jit(step, donate_argnums=at).lower(*args).compile()
+        aliases = compiled.memory_analysis().alias_size_in_bytes
+        check(f"memory of a donated state, gradient {place}", aliases == 3 << 20, f"{aliases} bytes")
+        before = [x.unsafe_buffer_pointer() for x in state]
+        after = [x.unsafe_buffer_pointer() for x in compiled(*args)]
+        check(f"a donated state, gradient {place}", sorted(before) == sorted(after), "an array of its own")
+
+
 def kept_memory():
     """Arrays of a megabyte that are deleted leave their memory, with their elements, to later ones."""
     remat = jax.devices("remat")[0]
@@ -402,6 +423,7 @@ if __name__ == "__main__":
     linear_algebra()
     arrays()
     donation()
+    donated_state()
     kept_memory()
     memory()
     limits()
