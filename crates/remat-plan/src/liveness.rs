@@ -101,6 +101,9 @@ impl Liveness {
 
     /// Decides which results of a step are computed in place.
     fn pair(&mut self, graph: &Graph, step: StepId, dies: impl Fn(BufferId) -> bool, last: impl Fn(BufferId) -> usize) {
+        if graph.steps[step].in_place.is_empty() {
+            return;
+        }
         let kind = |buffer: BufferId| graph.buffers[buffer].kind;
         let possible = |is_wanted: &dyn Fn(BufferId, BufferId) -> bool| {
             let fits = |input: BufferId, output: BufferId| graph.buffers[input].bytes == graph.buffers[output].bytes;
