@@ -1,5 +1,4 @@
-//! Allocators that count: [`Counting`] counts live bytes and their peak, [`Recording`] records each block of a thread; and
-//! [`Aligned`], which starts large blocks at a cache line.
+//! Allocators that count: [`Counting`] counts live bytes and their peak, [`Recording`] records each block of a thread.
 //!
 //! What an operating system reports as resident is rounded to pages and keeps memory that was given back; this count is
 //! exact. Tests hold planned peaks against it. Deliberately absent: anything that an operating system
@@ -20,11 +19,9 @@
 
 #![allow(unsafe_code)]
 
-mod aligned;
 mod recording;
 mod system;
 
-pub use aligned::Aligned;
 pub use recording::{Block, Event, Recording};
 pub use system::give_back_free;
 

@@ -44,11 +44,7 @@ use std::thread;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use remat_alloc::Aligned;
 use remat_command::output::Output;
-
-#[global_allocator]
-static ALLOCATOR: Aligned = Aligned;
 
 /// Train small language models, and see what every checkpoint policy costs.
 #[derive(Parser)]

@@ -4,8 +4,6 @@
 //! program arrives as StableHLO, which [`remat_stablehlo`] reads, and is compiled by [`remat_cpu`]. Functions that this plugin lacks answer
 //! `UNIMPLEMENTED`; a panic is an error, too, and never crosses the border.
 //!
-//! The library has the allocator of its process: it is opened by JAX, and no Rust program links it.
-//!
 //! Layers, each of which uses only those above it in this list:
 //!
 //! 1. `failure`: errors
@@ -26,8 +24,3 @@ mod versions;
 
 pub use table::GetPjrtApi;
 pub use versions::remat_versions;
-
-/// Large arrays start at cache lines. Unit tests have an allocator that counts instead.
-#[cfg(not(test))]
-#[global_allocator]
-static ALLOCATOR: remat_alloc::Aligned = remat_alloc::Aligned;
