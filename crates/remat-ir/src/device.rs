@@ -169,9 +169,9 @@ pub trait Executable: Send + Sync {
         self.memory().peak
     }
 
-    /// The bytes that a run needs whose caller donates these arguments, or all of them if the list is empty. Its peak is the sum of the
-    /// others, and its outputs are those that take the memory of no argument. The default knows only the peak: that of callers who keep
-    /// their arguments, unless all are donated.
+    /// The bytes that a run needs whose caller donates these arguments, or all of them if the list is empty. The outputs are those that take
+    /// the memory of no argument, and the peak is the sum of them, arguments, temporaries and overhead. The default knows no more than the
+    /// peak: that of callers who keep their arguments, unless all are donated.
     fn memory_where_donated(&self, donated: &[bool]) -> MemoryStats {
         let memory = self.memory();
         let peak = if donated.contains(&false) { memory.peak } else { memory.donated_peak };

@@ -10,7 +10,6 @@ use oxc_index::{IndexVec, index_vec};
 
 use crate::graph::{BufferKind, BufferNode, Graph};
 use crate::ids::{BufferId, StepId};
-use crate::in_place::{Pairs, pair_most};
 
 impl Graph {
     /// This graph with each output taking the memory of an argument rather than of a temporary, where it can. The output is written after
@@ -41,15 +40,16 @@ impl Graph {
     }
 
     /// The arguments whose memory the outputs of a step can take, each once. No later step in the program's order reads them.
-    fn taken_arguments(&self, number: StepId, readers: &IndexVec<BufferId, Vec<StepId>>) -> Pairs<BufferId> {
-        let is_possible = |&(input, output): &(BufferId, BufferId)| {
+    fn taken_arguments(&self, number: StepId, readers: &IndexVec<BufferId, Vec<StepId>>) -> Vec<(BufferId, BufferId)> {
+        let mut taken: Vec<(BufferId, BufferId)> = Vec::new();
+        for &(input, output) in &self.steps[number].in_place {
             let is_pair = self.kind(input) == BufferKind::Argument && self.kind(output) == BufferKind::Output;
             let fits = self.buffers[input].bytes == self.buffers[output].bytes;
-            is_pair && fits && readers[input].last() == Some(&number)
-        };
-        let possible: Pairs<BufferId> = self.steps[number].in_place.iter().copied().filter(is_possible).collect();
-        let mut taken = Pairs::new();
-        pair_most(&possible, &mut taken);
+            let is_free = taken.iter().all(|&(argument, result)| argument != input && result != output);
+            if is_pair && fits && is_free && readers[input].last() == Some(&number) {
+                taken.push((input, output));
+            }
+        }
         taken
     }
 

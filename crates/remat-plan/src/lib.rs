@@ -5,7 +5,7 @@
 //! This crate knows nothing else of a program: it has no tensors, no kernels and no `unsafe`. Each module uses only modules before it and
 //! beside it in this list, which a test checks:
 //!
-//! 1. `ids`, `align`, `in_place`, `random`: index types, alignment, which results take the memory of which operands, random numbers that are the same everywhere
+//! 1. `ids`, `align`, `random`: index types, alignment, random numbers that are the same everywhere
 //! 2. `graph`: steps and buffers
 //! 3. `liveness`, `outputs`, `donated`: live ranges of buffers in an order; which of them are outputs; the graph for callers who donate
 //! 4. `schedule`: an order of the steps with a low peak
@@ -23,7 +23,6 @@ mod donated;
 pub mod examples;
 mod graph;
 mod ids;
-mod in_place;
 mod liveness;
 mod memory;
 mod outputs;

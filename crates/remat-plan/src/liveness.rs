@@ -5,7 +5,6 @@ use oxc_index::{IndexVec, define_index_type, index_vec};
 use crate::align::aligned;
 use crate::graph::{BufferKind, Graph};
 use crate::ids::{BufferId, StepId};
-use crate::in_place::{Pairs, pair_in_order, pair_most};
 
 define_index_type! {
     /// A block.
@@ -101,46 +100,31 @@ impl Liveness {
 
     /// Decides which results of a step are computed in place.
     fn pair(&mut self, graph: &Graph, step: StepId, dies: impl Fn(BufferId) -> bool, last: impl Fn(BufferId) -> usize) {
-        if graph.steps[step].in_place.is_empty() {
-            return;
-        }
+        let (taken, given) = (self.in_place.len(), self.donations.len());
         let kind = |buffer: BufferId| graph.buffers[buffer].kind;
-        let possible = |is_wanted: &dyn Fn(BufferId, BufferId) -> bool| {
-            let fits = |input: BufferId, output: BufferId| graph.buffers[input].bytes == graph.buffers[output].bytes;
-            let pairs = graph.steps[step].in_place.iter().copied();
-            pairs.filter(|&(i, o)| fits(i, o) && dies(i) && is_wanted(i, o)).collect::<Pairs<BufferId>>()
-        };
-        let is_block = |buffer: BufferId| matches!(self.storage[buffer], Storage::Block(_));
-        let temporaries = possible(&|input, _| kind(input) == BufferKind::Temporary && is_block(input));
-        let arguments = possible(&|input, _| kind(input) == BufferKind::Argument);
-        let donations =
-            possible(&|input, output| kind(input) == BufferKind::Argument && kind(output) == BufferKind::Output);
-        let first =
-            possible(&|input, output| temporaries.contains(&(input, output)) || donations.contains(&(input, output)));
-        let mut pairs = Pairs::new();
-        pair_in_order(&first, &mut pairs);
-        // An output takes an argument rather than a temporary if that is listed first. A temporary never does, since it is not known yet whether the
-        // argument is donated.
-        let is_argument = |&(input, _): &(BufferId, BufferId)| kind(input) == BufferKind::Argument;
-        let of_arguments: Pairs<BufferId> = pairs.iter().copied().filter(is_argument).collect();
-        pairs.retain(|pair| !is_argument(pair));
-        let others = possible(&|input, output| {
-            temporaries.contains(&(input, output)) && of_arguments.iter().all(|pair| pair.1 != output)
-        });
-        pair_most(&others, &mut pairs);
-        pair_most(&donations, &mut pairs);
-        pair_most(&arguments, &mut pairs);
-        pair_most(&temporaries, &mut pairs);
-        for (input, output) in pairs {
-            let pair = InPlace { step, input, output };
-            match self.storage[input] {
-                Storage::Block(block) => self.take(pair, block, last(output), kind(output)),
-                Storage::Own => self.donations.push(pair),
+        // A temporary never takes an argument rather than another temporary, since it is not known yet whether the argument is donated.
+        for is_argument in [false, true] {
+            for &(input, output) in &graph.steps[step].in_place {
+                let pairs = self.in_place[taken..].iter().chain(&self.donations[given..]);
+                let is_free = pairs.into_iter().all(|pair| pair.input != input && pair.output != output);
+                let fits = graph.buffers[input].bytes == graph.buffers[output].bytes;
+                if !is_free || !fits || !dies(input) {
+                    continue;
+                }
+                let pair = InPlace { step, input, output };
+                match kind(input) {
+                    BufferKind::Temporary => self.take(pair, last(output), kind(output)),
+                    BufferKind::Argument if is_argument || kind(output) == BufferKind::Output => {
+                        self.donations.push(pair);
+                    }
+                    _ => {}
+                }
             }
         }
     }
 
-    fn take(&mut self, pair: InPlace, number: BlockId, last: usize, kind: BufferKind) {
+    fn take(&mut self, pair: InPlace, last: usize, kind: BufferKind) {
+        let Storage::Block(number) = self.storage[pair.input] else { return };
         let block = &mut self.blocks[number];
         block.last = last;
         if kind == BufferKind::Output {

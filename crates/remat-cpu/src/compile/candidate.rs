@@ -63,13 +63,22 @@ impl Ordered {
 }
 
 impl<'a> Subject<'a> {
+    /// The kernels of these steps.
+    ///
     /// # Errors
-    /// If there is no kernel for a step, or the plan is wrong.
-    pub(super) fn candidate(&self, steps: Steps) -> Result<Candidate<'a>> {
+    /// If there is no kernel for a step.
+    pub(super) fn kernels(&self, steps: Steps) -> Result<Kernels<'a>> {
         let mut kernels = Kernels::new(Rc::new(steps), self.threads, self.controls)?;
         if let Some(donated) = self.donated {
             kernels.prefer(donated);
         }
+        Ok(kernels)
+    }
+
+    /// # Errors
+    /// If there is no kernel for a step, or the plan is wrong.
+    pub(super) fn candidate(&self, steps: Steps) -> Result<Candidate<'a>> {
+        let mut kernels = self.kernels(steps)?;
         let results = kernels.results(self.caller)?;
         let mut graph = kernels.graph();
         if let Caller::Control([first, end]) = self.caller {

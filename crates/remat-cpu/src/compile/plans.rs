@@ -15,7 +15,6 @@ use remat_plan::{
 
 use super::candidate::{Candidate, Ordered, Subject};
 use super::improve::{Allowed, Decided};
-use super::kernels::Kernels;
 use super::limit::Donated;
 use super::search::{Job, Search};
 use super::{Caller, report};
@@ -144,7 +143,7 @@ impl<'a, 'c> Plans<'a, 'c> {
         let count = steps.steps.len();
         let positions: Vec<usize> = ordered.order.iter().map(|step| step.index()).filter(|&at| at < count).collect();
         let (in_parts, parts) = steps.in_parts(&positions);
-        let mut kernels = Kernels::new(Rc::new(in_parts), self.subject.threads, self.subject.controls)?;
+        let mut kernels = self.subject.kernels(in_parts)?;
         kernels.results(Caller::User)?;
         let mut next = (0..parts.len()).peekable();
         let mut order = Vec::new();

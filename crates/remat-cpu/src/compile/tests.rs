@@ -415,7 +415,7 @@ fn together_and_apart(program: impl Fn(bool) -> String) {
     }
 }
 
-/// A step of AdamW with these inputs, among them `g`, the gradient.
+/// A step of AdamW. The gradient `g` is what the loop reads first.
 fn adamw(ins: &str) -> String {
     format!(
         "{{ lambda ; {ins}. let
@@ -437,31 +437,26 @@ fn adamw(ins: &str) -> String {
     )
 }
 
-/// The moments are written before the parameter is read for the last time, so that each new array has to take the memory of its own old one, or the
-/// gradient's, which the caller keeps here.
+/// The moments are written before the parameter is read for the last time. If one of them takes the gradient, which the caller keeps, another array
+/// of the state has none to take.
 #[test]
 fn an_update_in_place_needs_no_memory_of_its_own() {
     const ARRAY: usize = 256 * 256 * 4;
-    let names = ["p", "m", "v", "g"];
-    // Every order of the arguments.
-    for order in (0..256usize).map(|n| [n & 3, n >> 2 & 3, n >> 4 & 3, n >> 6]) {
-        if (0..4).any(|i| !order.contains(&i)) {
-            continue;
-        }
-        let ins = order.map(|i| format!("{}:f32[256,256]", names[i])).join(" ");
+    for names in [["p", "m", "v", "g"], ["g", "v", "m", "p"]] {
+        let ins = names.map(|name| format!("{name}:f32[256,256]")).join(" ");
         let jaxpr: Arc<Jaxpr> = Arc::new(adamw(&ins).parse().unwrap_or_else(|e| panic!("{e}")));
-        let donated: Vec<bool> = order.iter().map(|&i| i != 3).collect();
+        let donated: Vec<bool> = names.iter().map(|&name| name != "g").collect();
         let options = CompileOptions { donated: donated.clone(), ..CompileOptions::default() };
         let program = Cpu::with_threads(2).and_then(|cpu| cpu.compile_with(&jaxpr, &options)).expect("it compiles");
         let memory = program.memory_where_donated(&donated);
         assert_eq!((memory.outputs, memory.arguments), (0, 4 * ARRAY), "{ins}");
+        assert_eq!(memory.peak, memory.arguments + memory.temporaries + memory.overhead, "{ins}");
         assert_eq!(program.memory().outputs, 3 * ARRAY);
-        // Equal numbers, or roots of negative ones, would hide an array that is overwritten too early.
-        let arrays = || order.map(|i| plain(DType::F32, &[256, 256], i as u64 + 1));
+        let arrays = || names.map(|name| plain(DType::F32, &[256, 256], u64::from(name.as_bytes()[0])));
         let kept = arrays();
         let expected = program.run(kept.to_vec()).expect("it runs");
         let given = arrays();
-        let gradient = order.iter().position(|&i| i == 3).map(|at| given[at].clone());
+        let gradient = names.iter().position(|&name| name == "g").map(|at| given[at].clone());
         let before = given.each_ref().map(|x| arena::start(x.data()));
         let results = program.run(given.into()).expect("it runs");
         for result in &results {

@@ -15,7 +15,6 @@ use std::collections::BinaryHeap;
 use smallvec::SmallVec;
 
 use super::problem::{Gap, Problem, Value};
-use crate::in_place::{Pairs, pair_most};
 
 /// What happens to a value between two readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -446,9 +445,12 @@ impl<'p> State<'p> {
             let dead: SmallVec<[u32; 8]> = step.reads.iter().copied().filter(dies).collect();
             let dying: i64 = dead.iter().map(|&value| problem.values[value as usize].bytes).sum();
             // A result that takes the memory of an operand that dies needs none of its own.
-            let possible: Pairs<u32> = step.in_place.iter().copied().filter(|pair| dead.contains(&pair.0)).collect();
-            let mut taken = Pairs::new();
-            pair_most(&possible, &mut taken);
+            let mut taken: SmallVec<[(u32, u32); 4]> = SmallVec::new();
+            for &(input, output) in &step.in_place {
+                if dead.contains(&input) && taken.iter().all(|pair| pair.0 != input && pair.1 != output) {
+                    taken.push((input, output));
+                }
+            }
             let saved: i64 = taken.iter().map(|pair| problem.values[pair.1 as usize].bytes).sum();
             let written: i64 = step.writes.iter().map(|&value| problem.values[value as usize].bytes).sum();
             let outputs = if number == t { 0 } else { step.outputs };

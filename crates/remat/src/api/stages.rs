@@ -283,7 +283,8 @@ impl Lowered {
         Lowered { target: Target { plan: Some(plan.clone()), ..self.target.clone() }, ..self.clone() }
     }
 
-    /// As [`Lowered::compile`], for this device and for callers who donate these arguments; if the list is empty, that is not known.
+    /// As [`Lowered::compile`], for this device. Within a limit the program is for callers who donate these arguments, of which captured tensors are
+    /// the first; if the list is empty, and without a limit, for callers who donate all arguments.
     #[track_caller]
     pub(super) fn compile_on(&self, device: &Device, donated: Vec<bool>) -> Result<Compiled> {
         let loc = current_loc();
@@ -319,12 +320,21 @@ impl Lowered {
 }
 
 impl Lowered {
+    /// For each input, whether it is an argument, and not a captured tensor, which no caller donates.
+    fn all_arguments(&self) -> Vec<bool> {
+        let captured = self.captured.len();
+        (0..self.jaxpr.ins.len()).map(|input| input >= captured).collect()
+    }
+
     /// The options with which the program for a device is compiled.
     fn options(&self, device: &Device, jaxpr: &Arc<Jaxpr>, limit: Option<usize>, donated: Vec<bool>) -> CompileOptions {
         let Target { plan, over_limit, .. } = &self.target;
         let planned = plan.as_ref().and_then(|plan| plan.schedule_of(device, jaxpr, &donated));
         let (schedule, donated) = planned.map_or((None, donated), |(schedule, donated)| (Some(schedule), donated));
         let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
+        // Calls differ, and a program without a limit is compiled once for all of them.
+        let is_for_all = donated.is_empty() || memory_limit.is_none() && schedule.is_none();
+        let donated = if is_for_all { self.all_arguments() } else { donated };
         CompileOptions { donated, memory_limit, schedule }
     }
 }
