@@ -284,7 +284,7 @@ impl Lowered {
     }
 
     /// As [`Lowered::compile`], for this device. Within a limit the program is for callers who donate these arguments, of which captured tensors are
-    /// the first; if the list is empty, and without a limit, for callers who donate all arguments.
+    /// the first; if the list is empty, and without a limit, an engine that plans memory compiles it for callers who donate all arguments.
     #[track_caller]
     pub(super) fn compile_on(&self, device: &Device, donated: Vec<bool>) -> Result<Compiled> {
         let loc = current_loc();
@@ -332,9 +332,9 @@ impl Lowered {
         let planned = plan.as_ref().and_then(|plan| plan.schedule_of(device, jaxpr, &donated));
         let (schedule, donated) = planned.map_or((None, donated), |(schedule, donated)| (Some(schedule), donated));
         let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
-        // Calls differ, and a program without a limit is compiled once for all of them.
+        // Calls differ, and where the engine plans memory a program without a limit is compiled once for all of them. XLA compiles one for each.
         let is_for_all = donated.is_empty() || memory_limit.is_none() && schedule.is_none();
-        let donated = if is_for_all { self.all_arguments() } else { donated };
+        let donated = if is_for_all && device.engine().plans_memory() { self.all_arguments() } else { donated };
         CompileOptions { donated, memory_limit, schedule }
     }
 }
