@@ -63,6 +63,16 @@ impl Ordered {
 }
 
 impl<'a> Subject<'a> {
+    /// A program that a user calls, who donates these arguments if that is known.
+    pub(super) fn for_user(
+        jaxpr: &'a Jaxpr,
+        threads: &'a Threads,
+        controls: &'a Controls,
+        donated: Option<&'a Donated>,
+    ) -> Subject<'a> {
+        Subject { jaxpr, caller: Caller::User, threads, controls, donated }
+    }
+
     /// The kernels of these steps.
     ///
     /// # Errors

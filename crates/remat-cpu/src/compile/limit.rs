@@ -27,6 +27,7 @@ impl Limit {
         })
     }
 
+    /// The arguments that the caller donates.
     pub(super) fn caller(&self) -> &Donated {
         &self.caller
     }

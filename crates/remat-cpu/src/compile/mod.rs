@@ -119,13 +119,8 @@ pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: 
 /// # Errors
 /// As [`compile`].
 pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<(Graph, Programs)> {
-    let subject = Subject {
-        jaxpr,
-        caller: Caller::User,
-        threads,
-        controls: &Controls::default(),
-        donated: limit.map(Limit::caller),
-    };
+    let controls = Controls::default();
+    let subject = Subject::for_user(jaxpr, threads, &controls, limit.map(Limit::caller));
     let candidate = subject.chosen(limit)?.candidate;
     Ok((candidate.kernels.graph(), candidate.programs))
 }
@@ -135,13 +130,8 @@ pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> 
 /// # Errors
 /// As [`compile`].
 pub(crate) fn moves(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<Moves> {
-    let subject = Subject {
-        jaxpr,
-        caller: Caller::User,
-        threads,
-        controls: &Controls::default(),
-        donated: limit.map(Limit::caller),
-    };
+    let controls = Controls::default();
+    let subject = Subject::for_user(jaxpr, threads, &controls, limit.map(Limit::caller));
     let Chosen { candidate, rematerialization, decided } = subject.chosen(limit)?;
     Ok(report::moves(candidate.steps(), &decided, rematerialization.as_deref()))
 }
@@ -156,8 +146,8 @@ pub(crate) fn pareto(
     threads: &Threads,
     points: usize,
 ) -> Result<Vec<Rematerialization>> {
-    let subject =
-        Subject { jaxpr, caller: Caller::User, threads, controls: &Controls::default(), donated: Some(caller) };
+    let controls = Controls::default();
+    let subject = Subject::for_user(jaxpr, threads, &controls, Some(caller));
     let candidate = subject.chosen(None)?.candidate;
     Plans::new(subject, caller, &candidate).pareto(points)
 }

@@ -16,9 +16,8 @@ pub trait Kernel: Send + Sync {
         0
     }
 
-    /// Pairs of an operand and an output that may share memory, if no later step needs the operand; several of them may at once, if each operand
-    /// and each output is in one of those. The operand is then a whole buffer of
-    /// the output's size. In a run in which they share memory, [`Source::is_in_place`] returns true, the operand has no elements of its
+    /// Pairs of an operand and an output that may share memory, if no later step needs the operand. Several pairs may at once, if no two of
+    /// them have an operand or an output in common. The operand is then a whole buffer of the output's size. In a run in which they share memory, [`Source::is_in_place`] returns true, the operand has no elements of its
     /// own, and the output holds the elements of the operand at the start. Bools share memory with bools only, since other bytes are not
     /// valid bools.
     fn in_place(&self) -> &[(usize, usize)] {

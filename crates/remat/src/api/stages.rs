@@ -319,13 +319,12 @@ impl Lowered {
     }
 }
 
-impl Lowered {
-    /// For each input, whether it is an argument, and not a captured tensor, which no caller donates.
-    fn all_arguments(&self) -> Vec<bool> {
-        let captured = self.captured.len();
-        (0..self.jaxpr.ins.len()).map(|input| input >= captured).collect()
-    }
+/// For each of so many inputs, whether it is an argument, and not one of the captured tensors, which are the first and which no caller donates.
+fn all_arguments(captured: usize, inputs: usize) -> Vec<bool> {
+    (0..inputs).map(|input| input >= captured).collect()
+}
 
+impl Lowered {
     /// The options with which the program for a device is compiled.
     fn options(&self, device: &Device, jaxpr: &Arc<Jaxpr>, limit: Option<usize>, donated: Vec<bool>) -> CompileOptions {
         let Target { plan, over_limit, .. } = &self.target;
@@ -334,7 +333,11 @@ impl Lowered {
         let memory_limit = limit.filter(|_| *over_limit == OverLimit::Rematerialize);
         // Calls differ, and where the engine plans memory a program without a limit is compiled once for all of them. XLA compiles one for each.
         let is_for_all = donated.is_empty() || memory_limit.is_none() && schedule.is_none();
-        let donated = if is_for_all && device.engine().plans_memory() { self.all_arguments() } else { donated };
+        let donated = if is_for_all && device.engine().plans_memory() {
+            all_arguments(self.captured.len(), self.jaxpr.ins.len())
+        } else {
+            donated
+        };
         CompileOptions { donated, memory_limit, schedule }
     }
 }
@@ -404,8 +407,7 @@ impl Compiled {
         if !self.donated.is_empty() {
             return self.donated.clone();
         }
-        let captured = self.captured.len();
-        (0..captured + self.avals.len()).map(|argument| argument >= captured).collect()
+        all_arguments(self.captured.len(), self.captured.len() + self.avals.len())
     }
 
     /// As [`Compiled::live_ranges`], for callers who donate these arguments, of which captured tensors are the first.
