@@ -15,7 +15,7 @@ use remat_opt::pipeline;
 use remat_plan::Graph;
 
 use crate::arena::{self, Arena};
-use crate::compile::{Caller, Donated, Limit, compile, graph, listing, moves, pareto};
+use crate::compile::{Caller, Constraints, Donated, compile, graph, listing, moves, pareto};
 use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
 use crate::pool::Pool;
@@ -169,12 +169,12 @@ impl Device for Cpu {
     /// ```
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
         let memory = self.memory.clone().unwrap_or_default();
-        Ok(Arc::new(self.compile_sharing("run", jaxpr, memory, None, Limit::of(options).as_ref())?))
+        Ok(Arc::new(self.compile_sharing("run", jaxpr, memory, None, &Constraints::of(options))?))
     }
 
     fn pareto(&self, jaxpr: &Arc<Jaxpr>, donated: &[bool], points: usize) -> Result<Vec<Rematerialization>> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
-        pareto(jaxpr, &Donated(donated.to_vec()), &threads, points)
+        pareto(jaxpr, Donated(donated.to_vec()), &threads, points)
     }
 
     /// The moves of equations between loops that lowering makes, then those that need a plan. With a limit, the values that are computed again
@@ -198,7 +198,7 @@ impl Device for Cpu {
     /// ```
     fn moves(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Moves> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
-        moves(jaxpr, &threads, Limit::of(options).as_ref())
+        moves(jaxpr, &threads, &Constraints::of(options))
     }
 
     /// ```
@@ -259,16 +259,16 @@ impl Cpu {
     /// If an operation cannot be run.
     pub fn graph(&self, jaxpr: &Jaxpr, options: &CompileOptions) -> Result<(Graph, MemoryStats)> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
-        let (graph, programs) = graph(jaxpr, &threads, Limit::of(options).as_ref())?;
+        let (graph, programs) = graph(jaxpr, &threads, &Constraints::of(options))?;
         Ok((graph, programs.memory(|_| false)))
     }
 
     /// Compiles a program. Its errors start with this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
-        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), None, None)
+        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), None, &Constraints::default())
     }
 
-    /// As [`Cpu::compile_for`], within a limit, for a program that shares its memory between runs with others. A run frees its arena afterwards if it is
+    /// As [`Cpu::compile_for`], within constraints, for a program that shares its memory between runs with others. A run frees its arena afterwards if it is
     /// larger than `most_kept` bytes, the limit of single operations.
     pub(crate) fn compile_sharing(
         &self,
@@ -276,13 +276,13 @@ impl Cpu {
         jaxpr: &Jaxpr,
         spare: SpareArena,
         most_kept: Option<usize>,
-        limit: Option<&Limit>,
+        constraints: &Constraints,
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         matmul_precision()?;
         max_cpu_isa()?;
         forced_algorithms()?;
-        let programs = compile(jaxpr, Caller::User, &threads, limit)?;
+        let programs = compile(jaxpr, Caller::User, &threads, constraints)?;
         Ok(CpuExecutable { name, programs, threads, most_kept, spare, pool: self.pool.clone() })
     }
 }

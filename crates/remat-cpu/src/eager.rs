@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
 use remat_opt::lru::Lru;
 
+use crate::compile::Constraints;
 use crate::device::{Cpu, CpuExecutable, SpareArena};
 
 /// The compiled operations and the spare arena that they share, since they usually run one after the other.
@@ -81,7 +82,7 @@ fn compile(op: &Op, avals: &[Aval], spare: SpareArena) -> Result<Arc<CpuExecutab
         &builder.finish(outs.to_vec()),
         spare,
         Some(MOST_KEPT),
-        None,
+        &Constraints::default(),
     )?))
 }
 

@@ -5,12 +5,11 @@ use std::rc::Rc;
 use oxc_index::IndexVec;
 use remat_ir::{Jaxpr, Result};
 use remat_kernels::Threads;
-use remat_plan::{BufferId, Graph, MemoryPlan, StepId, plan_memory, schedule};
+use remat_plan::{Graph, MemoryPlan, StepId, plan_memory, schedule};
 
-use super::buffers::Owner;
 use super::kernels::{Controls, Kernels};
-use super::{Caller, Donated, layout};
-use crate::ids::ResultId;
+use super::{Caller, Constraints, layout};
+use crate::ids::{ArgId, ResultId};
 use crate::peak::Programs;
 use crate::program::ProgramResult;
 use crate::steps::Steps;
@@ -23,8 +22,7 @@ pub(super) struct Subject<'a> {
     pub(super) threads: &'a Threads,
     /// The bodies of loops and branches, which are compiled once.
     pub(super) controls: &'a Controls,
-    /// The arguments that the caller donates, if that is known.
-    pub(super) donated: Option<&'a Donated>,
+    pub(super) constraints: &'a Constraints,
 }
 
 /// Steps that compute a program, with what a run of them takes.
@@ -63,41 +61,30 @@ impl Ordered {
 }
 
 impl<'a> Subject<'a> {
-    /// A program that a user calls, who donates these arguments if that is known.
+    /// A program that a user calls.
     pub(super) fn for_user(
         jaxpr: &'a Jaxpr,
         threads: &'a Threads,
         controls: &'a Controls,
-        donated: Option<&'a Donated>,
+        constraints: &'a Constraints,
     ) -> Subject<'a> {
-        Subject { jaxpr, caller: Caller::User, threads, controls, donated }
+        Subject { jaxpr, caller: Caller::User, threads, controls, constraints }
     }
 
-    /// The kernels of these steps.
-    ///
-    /// # Errors
-    /// If there is no kernel for a step.
-    pub(super) fn kernels(&self, steps: Steps) -> Result<Kernels<'a>> {
-        let mut kernels = Kernels::new(Rc::new(steps), self.threads, self.controls)?;
-        if let Some(donated) = self.donated {
-            kernels.prefer(donated);
+    /// Whether the caller may donate this argument, so that a result may take its memory.
+    pub(super) fn donates(&self, argument: ArgId) -> bool {
+        match self.caller {
+            Caller::User => self.constraints.donated.contains(argument),
+            Caller::Control([first, end]) => (first..end).contains(&argument.index()),
         }
-        Ok(kernels)
     }
 
     /// # Errors
     /// If there is no kernel for a step, or the plan is wrong.
     pub(super) fn candidate(&self, steps: Steps) -> Result<Candidate<'a>> {
-        let mut kernels = self.kernels(steps)?;
-        let results = kernels.results(self.caller)?;
-        let mut graph = kernels.graph();
-        if let Caller::Control([first, end]) = self.caller {
-            let is_kept = |buffer: BufferId| match kernels.buffers.owner(buffer) {
-                Owner::Argument(argument) => !(first..end).contains(&argument.index()),
-                _ => false,
-            };
-            graph.steps.iter_mut().for_each(|step| step.in_place.retain(|(input, _)| !is_kept(*input)));
-        }
+        let mut kernels = Kernels::new(Rc::new(steps), *self)?;
+        let results = kernels.results()?;
+        let graph = kernels.graph();
         let time = graph.steps.iter().map(|step| step.cost).fold(0, u64::saturating_add);
         let keeping = Ordered::new(&graph)?;
         // The body of a loop or a branch donates what its control flow allows, and its plan accounts for that.

@@ -10,8 +10,8 @@ use remat_ir::{Aval, Call, DType, Error, ErrorKind, Op, Operation, Prim, Result}
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 use remat_plan::{BufferId, Graph, StepId, StepNode};
 
-use super::Donated;
 use super::buffers::{Buffers, Owner};
+use super::candidate::Subject;
 use crate::control;
 use crate::ids::EqnId;
 use crate::steps::{Step, Steps, Value};
@@ -23,8 +23,7 @@ pub(super) struct Kernels<'a> {
     /// The steps so far, as nodes of the graph.
     nodes: IndexVec<StepId, StepNode>,
     pub(super) calls: IndexVec<StepId, KernelCall>,
-    pub(super) threads: &'a Threads,
-    pub(super) controls: &'a Controls,
+    pub(super) subject: Subject<'a>,
 }
 
 /// The kernels of loops and branches by their equations, shared by all plans of a program. If each plan compiled the bodies again, the time
@@ -57,22 +56,14 @@ impl<'a> Kernels<'a> {
     ///
     /// # Errors
     /// If there is no kernel for one of them.
-    pub(super) fn new(steps: Rc<Steps>, threads: &'a Threads, controls: &'a Controls) -> Result<Kernels<'a>> {
+    pub(super) fn new(steps: Rc<Steps>, subject: Subject<'a>) -> Result<Kernels<'a>> {
         let (nodes, calls) = (IndexVec::new(), IndexVec::new());
         let buffers = Buffers::new(&steps);
-        let mut kernels = Kernels { steps: steps.clone(), buffers, nodes, calls, threads, controls };
+        let mut kernels = Kernels { steps: steps.clone(), buffers, nodes, calls, subject };
         for step in &steps.steps {
             kernels.step(step)?;
         }
         Ok(kernels)
-    }
-
-    /// Lists the arguments that the caller keeps behind all else that results can take the memory of. They take what is listed first.
-    pub(super) fn prefer(&mut self, donated: &Donated) {
-        let is_kept = |buffer: BufferId| matches!(self.buffers.owner(buffer), Owner::Argument(argument) if !donated.contains(argument));
-        if donated.is_known() {
-            self.nodes.iter_mut().for_each(|node| node.in_place.sort_by_key(|&(input, _)| is_kept(input)));
-        }
     }
 
     /// The graph that is scheduled and planned.
@@ -149,12 +140,12 @@ impl<'a> Kernels<'a> {
 
     /// The kernel of a loop or a branch.
     fn control(&self, number: EqnId, op: &Call) -> Result<Arc<dyn Kernel>> {
-        let compiled = self.controls.borrow().get(&number).cloned();
+        let compiled = self.subject.controls.borrow().get(&number).cloned();
         if let Some(kernel) = compiled {
             return Ok(kernel);
         }
-        let kernel: Arc<dyn Kernel> = control::kernel(op, self.threads)?.into();
-        self.controls.borrow_mut().insert(number, kernel.clone());
+        let kernel: Arc<dyn Kernel> = control::kernel(op, self.subject.threads)?.into();
+        self.subject.controls.borrow_mut().insert(number, kernel.clone());
         Ok(kernel)
     }
 
@@ -190,7 +181,7 @@ impl<'a> Kernels<'a> {
         ins: Vec<BufferSlice>,
         outs: Vec<BufferId>,
     ) -> Result<()> {
-        let scratch = kernel.scratch(self.threads.count());
+        let scratch = kernel.scratch(self.subject.threads.count());
         let mut node = StepNode { scratch, ..StepNode::default() };
         for slice in &ins {
             if !node.reads.contains(&slice.buffer) {
@@ -213,7 +204,9 @@ impl<'a> Kernels<'a> {
             let is_read_once = ins.iter().filter(|slice| slice.buffer == from).count() == 1;
             let [of_operand, of_result] = [from, to].map(|buffer| self.buffers.aval(buffer).bytes());
             let is_whole = slice.bytes == of_operand && slice.bytes == of_result;
-            if is_read_once && is_whole && !node.in_place.contains(&(from, to)) {
+            let is_kept =
+                matches!(self.buffers.owner(from), Owner::Argument(argument) if !self.subject.donates(argument));
+            if is_read_once && is_whole && !is_kept && !node.in_place.contains(&(from, to)) {
                 node.in_place.push((from, to));
             }
         }

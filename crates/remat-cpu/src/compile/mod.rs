@@ -2,12 +2,12 @@
 
 mod buffers;
 mod candidate;
+mod constraints;
 mod donation;
 mod fused_loops;
 mod improve;
 mod kernels;
 mod layout;
-mod limit;
 mod numbers;
 mod plans;
 mod ranges;
@@ -29,9 +29,9 @@ use crate::peak::Programs;
 use crate::steps::Steps;
 
 use candidate::{Candidate, Subject};
+pub(crate) use constraints::{Constraints, Donated};
 use improve::{Allowed, Decided};
 use kernels::Controls;
-pub(crate) use limit::{Donated, Limit};
 use plans::{Made, Plans};
 
 /// The caller of a program.
@@ -67,18 +67,20 @@ impl<'a> Subject<'a> {
     ///
     /// # Errors
     /// If an operation cannot be run.
-    fn chosen(&self, limit: Option<&Limit>) -> Result<Chosen<'a>> {
+    fn chosen(&self) -> Result<Chosen<'a>> {
         let steps = Steps::of(pipeline::run(pipeline::CPU, self.jaxpr)?)?;
         let mut decided = Vec::new();
         let candidate = self.improved(self.candidate(steps)?, Allowed::AsBefore, &mut decided)?;
         let candidate = self.within_outputs(candidate)?;
-        let limit = limit.filter(|limit| !limit.fits(&candidate.programs));
-        let Some(limit) = limit else { return Ok(Chosen { candidate, rematerialization: None, decided }) };
-        let plans = Plans::new(*self, &limit.caller, &candidate);
-        let scheduled = limit.schedule.as_ref().map(|schedule| plans.scheduled(schedule, limit.bytes)).transpose()?;
+        if self.constraints.are_met(&candidate.programs) {
+            return Ok(Chosen { candidate, rematerialization: None, decided });
+        }
+        let Constraints { bytes, schedule, .. } = self.constraints;
+        let plans = Plans::new(*self, &candidate);
+        let scheduled = schedule.as_ref().map(|schedule| plans.scheduled(schedule, *bytes)).transpose()?;
         let made = match scheduled.flatten() {
             Some(made) => Some(made),
-            None => plans.within(limit.bytes)?.map(|repeated| plans.made_again(&repeated)).transpose()?,
+            None => plans.within(*bytes)?.map(|repeated| plans.made_again(&repeated)).transpose()?,
         };
         let Some(Made { repeated, candidate, decided }) = made else {
             return Ok(Chosen { candidate, rematerialization: None, decided });
@@ -88,13 +90,13 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Compiles a program for these threads. With a limit, steps run again until it fits, or needs as little memory as was found.
+/// Compiles a program for these threads. Within a limit, steps run again until it fits, or needs as little memory as was found.
 ///
 /// # Errors
 /// If an operation cannot be run.
-pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, limit: Option<&Limit>) -> Result<Programs> {
-    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default(), donated: limit.map(Limit::caller) };
-    let Chosen { candidate, rematerialization, .. } = subject.chosen(limit)?;
+pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, constraints: &Constraints) -> Result<Programs> {
+    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default(), constraints };
+    let Chosen { candidate, rematerialization, .. } = subject.chosen()?;
     let Candidate { kernels, keeping, donating, mut programs, .. } = candidate;
     if caller == Caller::User {
         programs.keeping.ranges = ranges::ranges(&kernels, &keeping, &programs.keeping.sources);
@@ -110,18 +112,19 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, limit: O
 /// # Errors
 /// As [`compile`].
 pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
-    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default(), donated: None };
-    subject.chosen(None)?.candidate.text(threads, indent)
+    let constraints = &Constraints::default();
+    let subject = Subject { jaxpr, caller, threads, controls: &Controls::default(), constraints };
+    subject.chosen()?.candidate.text(threads, indent)
 }
 
 /// The steps that [`compile`] makes of a program, their buffers, and the program.
 ///
 /// # Errors
 /// As [`compile`].
-pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<(Graph, Programs)> {
+pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, constraints: &Constraints) -> Result<(Graph, Programs)> {
     let controls = Controls::default();
-    let subject = Subject::for_user(jaxpr, threads, &controls, limit.map(Limit::caller));
-    let candidate = subject.chosen(limit)?.candidate;
+    let subject = Subject::for_user(jaxpr, threads, &controls, constraints);
+    let candidate = subject.chosen()?.candidate;
     Ok((candidate.kernels.graph(), candidate.programs))
 }
 
@@ -129,10 +132,10 @@ pub(crate) fn graph(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> 
 ///
 /// # Errors
 /// As [`compile`].
-pub(crate) fn moves(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> Result<Moves> {
+pub(crate) fn moves(jaxpr: &Jaxpr, threads: &Threads, constraints: &Constraints) -> Result<Moves> {
     let controls = Controls::default();
-    let subject = Subject::for_user(jaxpr, threads, &controls, limit.map(Limit::caller));
-    let Chosen { candidate, rematerialization, decided } = subject.chosen(limit)?;
+    let subject = Subject::for_user(jaxpr, threads, &controls, constraints);
+    let Chosen { candidate, rematerialization, decided } = subject.chosen()?;
     Ok(report::moves(candidate.steps(), &decided, rematerialization.as_deref()))
 }
 
@@ -142,12 +145,12 @@ pub(crate) fn moves(jaxpr: &Jaxpr, threads: &Threads, limit: Option<&Limit>) -> 
 /// As [`compile`].
 pub(crate) fn pareto(
     jaxpr: &Jaxpr,
-    caller: &Donated,
+    donated: Donated,
     threads: &Threads,
     points: usize,
 ) -> Result<Vec<Rematerialization>> {
-    let controls = Controls::default();
-    let subject = Subject::for_user(jaxpr, threads, &controls, Some(caller));
-    let candidate = subject.chosen(None)?.candidate;
-    Plans::new(subject, caller, &candidate).pareto(points)
+    let (controls, constraints) = (Controls::default(), Constraints { donated, ..Constraints::default() });
+    let subject = Subject::for_user(jaxpr, threads, &controls, &constraints);
+    let candidate = subject.chosen()?.candidate;
+    Plans::new(subject, &candidate).pareto(points)
 }

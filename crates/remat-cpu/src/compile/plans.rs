@@ -15,9 +15,9 @@ use remat_plan::{
 
 use super::candidate::{Candidate, Ordered, Subject};
 use super::improve::{Allowed, Decided};
-use super::limit::Donated;
+use super::kernels::Kernels;
+use super::report;
 use super::search::{Job, Search};
-use super::{Caller, report};
 use crate::steps::{Part, Steps};
 
 /// How many plans are made for one limit, at most.
@@ -38,9 +38,8 @@ const NEAR: u64 = 20;
 const SEARCHED: usize = 3;
 
 /// A program of which plans are made.
-pub(super) struct Plans<'a, 'c> {
+pub(super) struct Plans<'a> {
     subject: Subject<'a>,
-    caller: &'c Donated,
     /// The bytes that a call needs, and its time, without a limit.
     unlimited: (usize, u64),
 }
@@ -90,10 +89,11 @@ pub(super) struct Made<'a> {
     pub(super) decided: Vec<Decided>,
 }
 
-impl<'a, 'c> Plans<'a, 'c> {
-    /// Plans for callers who donate some arguments, beside the candidate without a limit.
-    pub(super) fn new(subject: Subject<'a>, caller: &'c Donated, unlimited: &Candidate<'_>) -> Plans<'a, 'c> {
-        Plans { subject, caller, unlimited: (caller.peak(&unlimited.programs), unlimited.time) }
+impl<'a> Plans<'a> {
+    /// Plans beside the candidate without a limit.
+    pub(super) fn new(subject: Subject<'a>, unlimited: &Candidate<'_>) -> Plans<'a> {
+        let peak = subject.constraints.donated.peak(&unlimited.programs);
+        Plans { subject, unlimited: (peak, unlimited.time) }
     }
 
     /// The forms of the steps that differ. Moves may change nothing, and a program without loops has one form.
@@ -119,7 +119,7 @@ impl<'a, 'c> Plans<'a, 'c> {
             candidate = self.subject.improved(candidate, Allowed::AsBefore, &mut Vec::new())?;
         }
         let programs = &candidate.programs;
-        let is_donated = |argument| self.caller.contains(argument);
+        let is_donated = |argument| self.subject.constraints.donated.contains(argument);
         let is_keeping = std::ptr::eq(programs.for_donated(is_donated), &programs.keeping);
         let ordered = if is_keeping { &candidate.keeping } else { candidate.for_donating() };
         let (parts, order, mut graph) = self.in_parts(candidate.steps(), ordered)?;
@@ -133,7 +133,7 @@ impl<'a, 'c> Plans<'a, 'c> {
             _ => None,
         });
         let (donated, steps) = (donated.collect(), candidate.steps().clone());
-        let peak = self.caller.peak(&self.subject.within_outputs(candidate)?.programs);
+        let peak = self.subject.constraints.donated.peak(&self.subject.within_outputs(candidate)?.programs);
         Ok(Some(Rc::new(Form { number, parts, order, graph, arena, peak, fixed, donated, steps })))
     }
 
@@ -143,8 +143,8 @@ impl<'a, 'c> Plans<'a, 'c> {
         let count = steps.steps.len();
         let positions: Vec<usize> = ordered.order.iter().map(|step| step.index()).filter(|&at| at < count).collect();
         let (in_parts, parts) = steps.in_parts(&positions);
-        let mut kernels = self.subject.kernels(in_parts)?;
-        kernels.results(Caller::User)?;
+        let mut kernels = Kernels::new(Rc::new(in_parts), self.subject)?;
+        kernels.results()?;
         let mut next = (0..parts.len()).peekable();
         let mut order = Vec::new();
         for step in &ordered.order {
@@ -346,9 +346,10 @@ impl<'a, 'c> Plans<'a, 'c> {
     /// The candidate of a plan within a limit.
     fn made(&self, form: &Rc<Form>, plan: Rematerialized, limit: usize) -> Result<Made<'a>> {
         let (first, mut decided) = (self.first(form, &plan)?, Vec::new());
-        let planned_peak = self.caller.peak(&first.programs);
-        let candidate = self.subject.improved(first, Allowed::Within(self.caller, limit), &mut decided)?;
-        let (peak, time) = (self.caller.peak(&candidate.programs), candidate.time);
+        let planned_peak = self.subject.constraints.donated.peak(&first.programs);
+        let candidate =
+            self.subject.improved(first, Allowed::Within(&self.subject.constraints.donated, limit), &mut decided)?;
+        let (peak, time) = (self.subject.constraints.donated.peak(&candidate.programs), candidate.time);
         let repeated = Rc::new(Repeated { plan, form: form.clone(), limit, planned_peak, peak, time });
         Ok(Made { repeated, candidate, decided })
     }
@@ -378,6 +379,7 @@ fn most_near(times: impl Iterator<Item = u64>) -> u64 {
 mod tests {
     use remat_kernels::Threads;
 
+    use super::super::Constraints;
     use super::super::kernels::Controls;
     use super::super::tests::READ_LATE;
     use super::*;
@@ -386,11 +388,10 @@ mod tests {
     fn every_plan_of_a_search_may_be_its_best() {
         let jaxpr: Jaxpr = READ_LATE.parse().unwrap_or_else(|e| panic!("{e}"));
         let (threads, controls) = (Threads::new(1).expect("one thread"), Controls::default());
-        let subject =
-            Subject { jaxpr: &jaxpr, caller: Caller::User, threads: &threads, controls: &controls, donated: None };
-        let candidate = subject.chosen(None).expect("it is planned").candidate;
-        let caller = Donated(Vec::new());
-        let plans = Plans::new(subject, &caller, &candidate);
+        let constraints = Constraints::default();
+        let subject = Subject::for_user(&jaxpr, &threads, &controls, &constraints);
+        let candidate = subject.chosen().expect("it is planned").candidate;
+        let plans = Plans::new(subject, &candidate);
         let limit = plans.unlimited.0 - 64 * 128 * 4;
         let found = plans.within(limit).expect("it is planned").expect("less memory is enough");
         let other = |peak, time| {

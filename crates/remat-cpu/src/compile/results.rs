@@ -11,7 +11,7 @@ use crate::program::ProgramResult;
 
 impl Kernels<'_> {
     /// The results of the program. A value that no step computes into an output is copied into one.
-    pub(super) fn results(&mut self, caller: Caller) -> Result<IndexVec<ResultId, ProgramResult>> {
+    pub(super) fn results(&mut self) -> Result<IndexVec<ResultId, ProgramResult>> {
         let steps = self.steps.clone();
         // The first result that is each output.
         let mut first: IndexVec<OutId, Option<ResultId>> = index_vec![None; self.buffers.outputs.len()];
@@ -19,7 +19,7 @@ impl Kernels<'_> {
         for &atom in &steps.jaxpr.outs {
             let value = steps.value(atom);
             let owner = self.buffers.whole_buffer(&value).map(|buffer| self.buffers.owner(buffer));
-            let result = match (owner, caller) {
+            let result = match (owner, self.subject.caller) {
                 (Some(Owner::Argument(argument)), Caller::User) => ProgramResult::Argument(argument),
                 (Some(Owner::Output(out)), _) if first[out].is_none() => ProgramResult::Output(out),
                 (Some(Owner::Output(out)), Caller::User) => {

@@ -74,10 +74,10 @@ fn lowered_and_compiled(text: &str) -> [(usize, usize); 2] {
         caller: Caller::User,
         threads: &threads,
         controls: &Controls::default(),
-        donated: None,
+        constraints: &Constraints::default(),
     };
     let lowered = subject.candidate(steps).and_then(|candidate| subject.within_outputs(candidate)).and_then(counts);
-    let compiled = subject.chosen(None).and_then(|chosen| counts(chosen.candidate));
+    let compiled = subject.chosen().and_then(|chosen| counts(chosen.candidate));
     [lowered, compiled].map(|counts| counts.expect("it is planned"))
 }
 
@@ -385,9 +385,9 @@ fn together_and_apart(program: impl Fn(bool) -> String) {
         [true, false].map(|are_apart| program(are_apart).parse().unwrap_or_else(|e| panic!("{e}")));
     let compiled = [&apart, &together].map(|jaxpr| {
         let threads = Threads::new(2).expect("two threads");
-        let subject =
-            Subject { jaxpr, caller: Caller::User, threads: &threads, controls: &Controls::default(), donated: None };
-        let candidate = subject.chosen(None).expect("it is planned").candidate;
+        let (controls, constraints) = (Controls::default(), Constraints::default());
+        let subject = Subject::for_user(jaxpr, &threads, &controls, &constraints);
+        let candidate = subject.chosen().expect("it is planned").candidate;
         let text = candidate.text(&threads, 0).expect("it has a text");
         (text.matches("blocks[").count(), candidate.keeping.plan.arena)
     });

@@ -7,7 +7,7 @@ use oxc_index::{IndexSlice, IndexVec};
 use remat_ir::{Error, ErrorKind, Jaxpr, LiveKind, LiveValue, Result};
 use remat_kernels::Threads;
 
-use crate::compile::{Caller, compile};
+use crate::compile::{Caller, Constraints, compile};
 use crate::ids::{ArgId, OutId, ResultId};
 use crate::program::{CompiledProgram, ProgramResult, Run};
 
@@ -20,7 +20,7 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Body> {
-        let program = compile(jaxpr, caller, threads, None)?.keeping;
+        let program = compile(jaxpr, caller, threads, &Constraints::default())?.keeping;
         let out = |(number, result): (ResultId, &ProgramResult)| match *result {
             ProgramResult::Output(out) => Ok(out),
             _ => Err(internal(format!("{number} of a body is not computed into its own memory"))),
