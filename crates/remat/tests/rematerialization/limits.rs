@@ -70,7 +70,7 @@ fn step(layers: &Layers, loss: impl Fn(&Layers) -> Result<Tensor> + Copy) -> Res
 }
 
 /// Compiles a step for these shares of its temporaries, in percent; checks that what fits needs no more and gives the same bits, on one
-/// thread and on more; and that what does not says how little it could need. Returns the least share that fits.
+/// thread and, for the first share, on more; and that what does not says how little it could need. Returns the least share that fits.
 fn sweep(what: &str, percents: &[usize], dtype: DType, f: impl Fn(&Layers) -> Result<Layers> + Copy) -> usize {
     let mut least = 100;
     for &threads in sized(&[1, 3][..], &[1, 2, 3]) {
@@ -80,7 +80,7 @@ fn sweep(what: &str, percents: &[usize], dtype: DType, f: impl Fn(&Layers) -> Re
         for &percent in percents {
             let limit = memory.donated_peak - memory.temporaries + memory.temporaries / 100 * percent;
             // Results do not depend on the number of threads, and a plan only through scratch memory.
-            if threads > 1 && percent != 80 {
+            if threads > 1 && percent != percents[0] {
                 continue;
             }
             let limited = jit_with(&options(threads, limit), f);
@@ -102,7 +102,7 @@ fn sweep(what: &str, percents: &[usize], dtype: DType, f: impl Fn(&Layers) -> Re
     least
 }
 
-const SHARES: [usize; 2] = [95, 80];
+const SHARES: [usize; 2] = [80, 95];
 
 #[test]
 fn layers_fit_and_keep_their_bits() {
@@ -118,7 +118,8 @@ fn skipped_layers_fit_and_keep_their_bits() {
 
 #[test]
 fn layers_in_half_precision_fit_and_keep_their_bits() {
-    assert!(sweep("bf16", &[80, 60], DType::Bf16, |layers| step(layers, |l| Ok(loss(l)))) <= 60);
+    // Scratch memory is more where the CPU has no unit that multiplies bf16.
+    assert!(sweep("bf16", &[90, 75], DType::Bf16, |layers| step(layers, |l| Ok(loss(l)))) <= 75);
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn checkpoint_dots(layers: &Layers) -> Result<Tensor> {
 
 #[test]
 fn loops_run_once_or_whole() {
-    sweep("a loop", &[90, 80], DType::F32, |layers| step(layers, around_a_loop));
+    sweep("a loop", &[80, 90], DType::F32, |layers| step(layers, around_a_loop));
 }
 
 #[test]
