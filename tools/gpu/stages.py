@@ -128,7 +128,7 @@ def conforms(stage, setting):
     """b: every property of the conformance suite, each in its own process, programs on meshes, and random programs."""
     # Compiling takes most of the time, on one core: several processes share the card.
     jobs = setting.sizes["jobs"]
-    environment = setting.environment | {"REMAT_TEST_DEVICE": setting.device, "REMAT_REQUIRE_PLUGINS": "1", "REMAT_TEST_THOROUGH": "1",
+    environment = setting.environment | {"REMAT_TEST_DEVICE": setting.device, "REMAT_TEST_REQUIRE_PLUGINS": "1", "REMAT_TEST_THOROUGH": "1",
                                          "REMAT_CONFORMANCE_EVERY": str(setting.sizes["every"]),
                                          "REMAT_CUDA_MEMORY_FRACTION": f"{setting.share / jobs:.3f}"}
     if not setting.is_stand_in:

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use remat_testkit::installed;
 use remat_xla::{Platform, Plugin};
 
 /// A decoder that is traced in no time.
@@ -60,9 +61,7 @@ fn the_largest_batch_is_looked_for() {
 
 #[test]
 fn xla_on_this_machine_is_a_target_of_its_own() {
-    if let Err(error) = Plugin::path_of(Platform::Cpu) {
-        assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none(), "{error}");
-        eprintln!("\nNOT TESTED: {error}\n");
+    if installed("XLA as a target", Plugin::path_of(Platform::Cpu)).is_none() {
         return;
     }
     let rows = rows(&fit("--target xla-cpu,cpu --policy Nothing"));
@@ -92,9 +91,7 @@ fn a_step_runs_on_a_device() {
     assert_eq!(losses(&native, 1), first);
     let [none, nothing] = [0, 1].map(|i| native[i]["planned_peak"].as_u64().unwrap());
     assert!(none >= nothing && native[0]["step_s"].as_f64().unwrap() > 0.0, "{native}");
-    if Plugin::path_of(Platform::Cpu).is_err() {
-        assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none());
-        eprintln!("\nNOT TESTED: a step on XLA\n");
+    if installed("a step on XLA", Plugin::path_of(Platform::Cpu)).is_none() {
         return;
     }
     let xla = ran("xla-cpu", "--policy Nothing");

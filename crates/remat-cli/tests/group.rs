@@ -3,6 +3,7 @@
 
 mod common;
 
+use remat_testkit::not_tested;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ fn bytes(mebibytes: f64) -> usize {
 fn a_run_that_fits_a_control_group_is_not_killed_there() {
     let group = match Group::new("train") {
         Ok(group) => group,
-        Err(error) => return eprintln!("NOT TESTED in a control group, since none can be made: {error}"),
+        Err(error) => return not_tested("a control group", &error),
     };
     let at = common::folder(&"to be or not to be, ".repeat(40));
     let flags = "--layers 1 --width 16 --heads 2 --vocab 16384 --context 32 --batch 4 --steps 2 --sample 0";
@@ -97,7 +98,7 @@ fn a_run_that_fits_a_control_group_is_not_killed_there() {
 fn a_model_that_is_evaluated_in_a_control_group_is_not_killed_there() {
     let group = match Group::new("eval") {
         Ok(group) => group,
-        Err(error) => return eprintln!("NOT TESTED in a control group, since none can be made: {error}"),
+        Err(error) => return not_tested("a control group", &error),
     };
     let at = common::folder(&"to be or not to be, ".repeat(80));
     let flags = "--layers 1 --width 16 --heads 2 --vocab 16384 --context 32 --batch 1 --steps 1 --sample 0";

@@ -1,5 +1,6 @@
 //! `remat plugin` as a user runs it, where there is neither a plugin nor Python.
 
+use remat_testkit::not_tested;
 use std::process::{Command, Output};
 
 fn plugin(args: &str) -> Output {
@@ -66,6 +67,6 @@ fn no_code_of_the_current_folder_runs() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(!found.exists(), "{error}");
     if error.contains("is not on the path") {
-        eprintln!("NOT TESTED with Python, which is not installed");
+        not_tested("with Python", &"it is not installed");
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{folder, remat, stdout};
+use remat_testkit::installed;
 use serde_json::Value;
 
 /// Prints the scalars that TensorBoard's own reader finds in a folder.
@@ -26,17 +27,12 @@ fn read(folder: &Path) -> Option<Value> {
         python.env("PYTHONPATH", packages);
     }
     let output = python.args(["-c", READER]).arg(folder).output();
-    match output {
-        Ok(output) if output.status.success() => Some(serde_json::from_slice(&output.stdout).unwrap()),
-        failed => {
-            let reason =
-                failed.map_or_else(|error| error.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
-            let is_required = std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some();
-            assert!(!is_required, "TensorBoard cannot read the events: {reason}");
-            eprintln!("NOT TESTED with TensorBoard, which is not installed (pip install tensorboard)");
-            None
-        }
-    }
+    let events = match output {
+        Ok(output) if output.status.success() => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    installed("events in TensorBoard (pip install tensorboard)", events)
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::{folder, remat};
+use remat_testkit::installed;
+use remat_xla::{Platform, Plugin};
 use tempfile::TempDir;
 
 const POLICIES: [&str; 8] = [
@@ -348,16 +350,10 @@ fn training_on_xla_gives_the_loss_of_the_native_engine() {
     let folder = folder(&"to be or not to be, ".repeat(40));
     let args = format!("{SMALL} --steps 20 --learning-rate 0.01 --sample 5 --temperature 0");
     let here = stdout(train(folder.path(), &args));
-    let there = train(folder.path(), &format!("{args} --device xla-cpu"));
-    let said = String::from_utf8_lossy(&there.stderr);
-    if !there.status.success()
-        && said.contains("remat plugin install")
-        && std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none()
-    {
-        return eprintln!("NOT TESTED on XLA: {said}");
+    if installed("training on XLA", Plugin::path_of(Platform::Cpu)).is_none() {
+        return;
     }
-    assert!(there.status.success(), "{said}");
-    let there = String::from_utf8(there.stdout).unwrap();
+    let there = stdout(train(folder.path(), &format!("{args} --device xla-cpu")));
     let losses = |text: &str| ["before training: ", "after training: "].map(|before| number(text, before));
     for (here, there) in losses(&here).into_iter().zip(losses(&there)) {
         assert!((here - there).abs() < 1e-3, "{here} {there}");

@@ -11,6 +11,7 @@ use remat_io::huggingface::{
     ExportOptions, Pretrained, config, config_from_json, load, load_as, model_type, save, save_with, save_with_files,
 };
 use remat_io::{SafeTensors, names};
+use remat_testkit::not_tested;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -94,7 +95,7 @@ fn round_trip<M: Logits>(name: &str, dtype: DType) -> (M, M::Config) {
 /// Where `REMAT_TEST_PYTHON` names a Python with `transformers`, it loads exported folders and computes the same logits of each.
 fn transformers_loads(folders: [&Path; 2], logits: &Tensor) {
     let Some(python) = std::env::var_os("REMAT_TEST_PYTHON") else {
-        return eprintln!("NOT TESTED with transformers: REMAT_TEST_PYTHON is not set");
+        return not_tested("exported folders in transformers", &"REMAT_TEST_PYTHON is not set");
     };
     let output = Command::new(python).arg(folder("generate.py")).arg("--check").args(folders).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -8,6 +8,7 @@ use std::process::Command;
 use remat::ir::{Array, Data, Literal};
 use remat::{DType, Device, ErrorKind, Tensor, Tree, bf16, f16, nn, random, tree};
 use remat_io::{LoadOptions, SafeTensors, SaveOptions, load, load_with, names, save, save_with};
+use remat_testkit::installed;
 use safetensors::tensor::TensorView;
 use tempfile::TempDir;
 
@@ -426,11 +427,7 @@ fn a_full_disk() {
 
 #[test]
 fn tensors_on_a_device_stay_there() {
-    let device = match Device::xla_cpu(0) {
-        Ok(device) => device,
-        Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
-        Err(error) => return eprintln!("NOT TESTED on XLA: {error}"),
-    };
+    let Some(device) = installed("tensors on a device", Device::xla_cpu(0)) else { return };
     let (_folder, path) = place();
     let there = tree::map(&nn::Linear::init(random::key(0), 3, 2, DType::F32), |leaf| leaf.to_device(&device));
     save(&path, &there).unwrap();

@@ -3,6 +3,7 @@
 use remat::tree::leaves;
 use remat::{DType, Device, JitOptions, Mesh, Result, Shardings, Specs, Tensor, Tree, jit_with, spec, tree};
 use remat_io::{Checkpoint, Checkpoints, Progress, Snapshot, load, save};
+use remat_testkit::installed;
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -54,14 +55,7 @@ fn step(devices: &Device, shardings: &Shardings, model: &Model) -> Result<Model>
 
 /// Four devices; `None` where the plugin is not installed and need not be.
 fn devices() -> Option<Device> {
-    match Device::xla_cpus(4) {
-        Ok(devices) => Some(devices),
-        Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("NOT TESTED on XLA: {error}");
-            None
-        }
-    }
+    installed("sharded tensors", Device::xla_cpus(4))
 }
 
 fn values(model: &Model) -> Vec<Vec<f32>> {

@@ -3,6 +3,7 @@
 //! `REMAT_JAX_PYTHON` names the interpreter, or several with `:` between them, and each of them has to have JAX. Without it `python3` is tried,
 //! and where that has no JAX, this says so and tests nothing.
 
+use remat_testkit::not_tested;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,9 +25,7 @@ fn programs_of_jax_run_on_the_plugin() {
             Command::new(python).args(["-c", "import jax"]).output().is_ok_and(|output| output.status.success());
         if !has_jax {
             assert!(named.is_none(), "`{python}` of REMAT_JAX_PYTHON has no JAX");
-            // Written past the test harness, which would keep it to itself.
-            writeln!(std::io::stderr(), "NOT TESTED: `{python}` has no JAX, so that no program ran on the plugin")
-                .unwrap();
+            not_tested("programs of JAX on the plugin", &format!("`{python}` has no JAX"));
             continue;
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.py");

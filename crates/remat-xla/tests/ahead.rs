@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use remat_ir::{Error, ErrorKind, Jaxpr};
+use remat_testkit::not_tested;
 use remat_xla::{AheadOptions, ChipMemory, Effort, Platform, Plugin, Target, compile_ahead, compile_module_ahead};
 
 fn main() {
@@ -20,7 +21,7 @@ fn main() {
     for (platform, test) in [(Platform::Tpu, on_tpus as fn()), (Platform::Gpu, on_gpus)] {
         match Plugin::path_of(platform) {
             Ok(_) => test(),
-            Err(error) => eprintln!("\nNOT TESTED for {}: {error}\n", platform.name()),
+            Err(error) => not_tested(&format!("compiling for {}", platform.name()), &error),
         }
     }
     println!("ahead: all tests passed");

@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use remat_ir::{Array, Builder, Call, Device, DeviceArray, ErrorKind, Jaxpr, Op, Value, eval};
-use remat_testkit::{Sample, all_samples, arrays};
+use remat_testkit::{Sample, all_samples, arrays, not_tested};
 use remat_xla::{Platform, XlaDevices};
 
 fn devices(count: usize) -> Option<XlaDevices> {
     let xla = support::xla()?;
     let (platform, there) = (Platform::of_device(xla.name()).unwrap(), xla.num_devices());
     if platform != Platform::Cpu && there < count {
-        support::not_tested(&format!("a mesh of {count} devices, of which there are {there}"));
+        not_tested("a mesh", &format!("it has {count} devices, and there are {there}"));
         return None;
     }
     Some(XlaDevices::find(platform, count).unwrap())

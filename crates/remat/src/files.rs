@@ -122,7 +122,7 @@ mod tests {
         let synced = sync_folder(&folder);
         mode(0o755);
         if is_readable {
-            eprintln!("NOT TESTED in a folder that cannot be read: this user reads all");
+            remat_testkit::not_tested("a folder that cannot be read", &"this user reads all");
         }
         for saved in saved {
             saved.unwrap();

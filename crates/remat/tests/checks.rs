@@ -9,6 +9,7 @@ use remat::{
     checkpoint, cond, custom_jvp, custom_remat, custom_vjp, fori_loop, grad, jit, jit_with, named_scope, nn, scan,
     scan_with, switch, value_and_grad, vmap, while_loop,
 };
+use remat_testkit::installed;
 
 fn options(checks: Checks) -> JitOptions {
     JitOptions { checks: Some(checks), ..JitOptions::default() }
@@ -395,14 +396,7 @@ fn checked_programs_give_the_same_values() {
 /// On XLA each operation runs there too.
 #[test]
 fn checks_run_on_the_device_of_the_program() {
-    let device = match Device::xla_cpu(0) {
-        Ok(device) => device,
-        Err(error) if env::var_os("REMAT_REQUIRE_PLUGINS").is_none() => {
-            eprintln!("NOT TESTED: checks on XLA, since its plugin is not installed: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let Some(device) = installed("checks on XLA", Device::xla_cpu(0)) else { return };
     let options = JitOptions { device: Some(device), ..options(Checks::ALL) };
     let f = |x: &Tensor| scan(|c: &Tensor, x: &Tensor| (c + x, (c + x).sqrt()), &Tensor::from(0.0f32), x).unwrap().1;
     let f = jit_with(&options, f);

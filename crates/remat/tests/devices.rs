@@ -11,17 +11,11 @@ use remat::{
 };
 use remat_ir::{Pass, Reference};
 use remat_opt::pipeline;
+use remat_testkit::installed;
 
 /// The device for tests, where its plugin is installed.
 fn xla() -> Option<Device> {
-    match Device::xla_cpu(0) {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("NOT TESTED on XLA: {error}");
-            None
-        }
-    }
+    installed("devices of XLA", Device::xla_cpu(0))
 }
 
 fn name(tensor: &Tensor) -> String {

@@ -8,6 +8,7 @@ use remat::{
     DType, Device, JitOptions, Mesh, Policy, Result, Specs, Tensor, Tree, checkpoint, jit_with, shard_map, spec,
     value_and_grad,
 };
+use remat_testkit::installed;
 
 const VOCABULARY: usize = 16;
 const FEATURES: usize = 16;
@@ -129,13 +130,8 @@ fn devices() -> Vec<(Device, Mesh)> {
     let mesh = |data| Mesh::new([("data", data), ("model", 2)]).unwrap();
     let mut all = vec![(Device::cpu(), mesh(2))];
     for data in [2, 4] {
-        match Device::xla_cpus(2 * data) {
-            Ok(device) => all.push((device, mesh(data))),
-            Err(error) => {
-                assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none(), "{error}");
-                eprintln!("the plugin of XLA is missing, so that one device computes all shards: {error}");
-            }
-        }
+        let devices = installed("meshes on several devices", Device::xla_cpus(2 * data));
+        all.extend(devices.map(|devices| (devices, mesh(data))));
     }
     all
 }

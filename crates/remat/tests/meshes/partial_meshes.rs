@@ -4,6 +4,7 @@ use remat::{
     DType, Device, Error, ErrorKind, JitOptions, Mesh, Policy, Result, ShardMapOptions, Sharding, Tensor, axis_index,
     checkpoint, cond, grad, jit_with, shard_map, shard_map_with, spec, value_and_grad, vmap,
 };
+use remat_testkit::installed;
 
 fn mesh() -> Mesh {
     Mesh::new([("data", 2), ("model", 4)]).unwrap()
@@ -20,14 +21,7 @@ fn counted(shape: &[usize]) -> Tensor {
 
 /// The native engine, which computes all shards, and virtual devices of XLA where the plugin is installed.
 fn devices() -> Vec<Device> {
-    match Device::xla_cpus(8) {
-        Ok(device) => vec![Device::cpu(), device],
-        Err(error) => {
-            assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none(), "{error}");
-            eprintln!("the plugin of XLA is missing, so that one device computes all shards: {error}");
-            vec![Device::cpu()]
-        }
-    }
+    [Device::cpu()].into_iter().chain(installed("meshes on several devices", Device::xla_cpus(8))).collect()
 }
 
 /// The value of a function of two tensors and its gradient, jitted on every device, beside those of another on the native engine.

@@ -10,6 +10,7 @@ use remat::{
     make_jaxpr, nn, random, scan, shard_map, spec, vjp, vmap, while_loop,
 };
 use remat_opt::cost::{Machine, cost_again};
+use remat_testkit::installed;
 
 type Args = Vec<Tensor>;
 type Block = fn(&Args) -> Result<Tensor>;
@@ -186,11 +187,7 @@ fn no_budget_changes_a_bit() {
 
 #[test]
 fn gradients_agree_on_xla() {
-    let device = match Device::xla_cpu(0) {
-        Ok(device) => device,
-        Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
-        Err(error) => return eprintln!("NOT TESTED on XLA: {error}"),
-    };
+    let Some(device) = installed("budgets on XLA", Device::xla_cpu(0)) else { return };
     for (name, block, args) in blocks().into_iter().step_by(2) {
         let args: Args = args.iter().map(|x| x.to_device(&device)).collect();
         let expected = jit(grad(block)).call(args.clone()).unwrap();

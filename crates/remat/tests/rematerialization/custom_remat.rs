@@ -7,6 +7,7 @@ use remat::{
     DType, Device, Error, Mesh, Policy, Result, Tensor, checkpoint, checkpoint_layers, cond, custom_remat, grad,
     hessian, jacfwd, jit, jvp, named_scope, plan, scan, shard_map, spec, vjp, vmap,
 };
+use remat_testkit::installed;
 
 /// Numbers from -0.5 to 0.5.
 fn data(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
@@ -383,14 +384,7 @@ fn the_engine_needs_less_memory() -> Result<()> {
 
 #[test]
 fn on_xla() -> Result<()> {
-    let device = match Device::xla_cpu(0) {
-        Ok(device) => device,
-        Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
-        Err(error) => {
-            eprintln!("NOT TESTED on XLA: {error}");
-            return Ok(());
-        }
-    };
+    let Some(device) = installed("custom_remat on XLA", Device::xla_cpu(0)) else { return Ok(()) };
     let args = args();
     let expected = grad(loss(plain_norm))(&args)?;
     for policy in [Policy::Everything, Policy::Nothing] {

@@ -8,6 +8,7 @@ use remat::{
     DType, Device, ErrorKind, JitOptions, Policy, ScanOptions, Tensor, checkpoint, cond, fori_loop, grad, jit,
     jit_with, named_scope, scan_with, value_and_grad,
 };
+use remat_testkit::installed;
 
 fn sum(groups: &[ProfiledGroup]) -> Duration {
     groups.iter().map(|group| group.time).sum()
@@ -138,11 +139,7 @@ fn what_has_no_profile_is_an_error() {
     let outer = jit(|x: &Tensor| Ok(inner.profile(x.clone())?.0));
     let error = outer.call(Tensor::from(1.0f32)).unwrap_err();
     assert_eq!((error.kind(), error.operation()), (ErrorKind::Traced, "profile"));
-    let Ok(device) = Device::xla_cpu(0) else {
-        assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none(), "the plugin is missing");
-        eprintln!("NOT TESTED: profiles on XLA, since its plugin is not installed");
-        return;
-    };
+    let Some(device) = installed("profiles on XLA", Device::xla_cpu(0)) else { return };
     let options = JitOptions { device: Some(device), ..JitOptions::default() };
     let error = jit_with(&options, |x: &Tensor| x.sin()).profile(Tensor::from(1.0f32)).unwrap_err();
     assert_eq!(error.message(), "the engine of the program has no profiles; the native engine has");
