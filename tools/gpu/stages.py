@@ -140,7 +140,7 @@ def conforms(stage, setting):
         ran = re.search(r"test result: \w+\. (\d+) passed; (\d+) failed", out)
         return dict(cases=sum(map(int, re.findall(r"(\d+) cases$", out, re.M))), passed=int(ran[1]), failed=int(ran[2]),
                     # The name of a test stands before the first line that it prints.
-                    left_out=re.findall(r"(?:^|\.\.\. )left out: (.*)", out, re.M), not_tested=re.findall(r"^NOT TESTED on XLA: (.*)", err, re.M))
+                    left_out=re.findall(r"(?:^|\.\.\. )left out: (.*)", out, re.M), not_tested=re.findall(r"^NOT TESTED: (.*)", err, re.M))
 
     def property_of(suite, test):
         values = stage.step(test, [setting.program(suite), "--exact", test, "--nocapture", "--test-threads", "1"],

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{folder, remat};
+use common::{error, folder, remat};
 use remat_testkit::installed;
 use remat_xla::{Platform, Plugin};
 use tempfile::TempDir;
@@ -350,10 +350,11 @@ fn training_on_xla_gives_the_loss_of_the_native_engine() {
     let folder = folder(&"to be or not to be, ".repeat(40));
     let args = format!("{SMALL} --steps 20 --learning-rate 0.01 --sample 5 --temperature 0");
     let here = stdout(train(folder.path(), &args));
+    let there = train(folder.path(), &format!("{args} --device xla-cpu"));
     if installed("training on XLA", Plugin::path_of(Platform::Cpu)).is_none() {
-        return;
+        return assert!(error(there).contains("remat plugin install cpu"));
     }
-    let there = stdout(train(folder.path(), &format!("{args} --device xla-cpu")));
+    let there = stdout(there);
     let losses = |text: &str| ["before training: ", "after training: "].map(|before| number(text, before));
     for (here, there) in losses(&here).into_iter().zip(losses(&there)) {
         assert!((here - there).abs() < 1e-3, "{here} {there}");

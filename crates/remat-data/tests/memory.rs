@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use remat_alloc::Counting;
 use remat_data::{Batches, Corpus, Source, TokenStream, Tokenizer};
+use remat_testkit::sized;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
@@ -24,13 +25,14 @@ fn peak<T>(work: impl FnOnce() -> T) -> (usize, T) {
 /// Also where a file on the disk is much smaller than its text.
 #[test]
 fn tokens_of_a_large_text_are_read_one_after_the_other() {
-    const SIZE: u64 = 64 << 20;
+    // More than what may be in memory.
+    let size = sized(32 << 20, 64 << 20);
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let (sparse, compressed) = (folder.path().join("a.txt"), folder.path().join("b.txt.gz"));
-    File::create(&sparse).unwrap().set_len(SIZE).unwrap();
+    File::create(&sparse).unwrap().set_len(size).unwrap();
     let mut encoder = flate2::write::GzEncoder::new(File::create(&compressed).unwrap(), flate2::Compression::fast());
-    io::copy(&mut io::repeat(b'a').take(SIZE), &mut encoder).unwrap();
+    io::copy(&mut io::repeat(b'a').take(size), &mut encoder).unwrap();
     encoder.finish().unwrap();
     for path in [sparse, compressed] {
         let source = Source::open(&path, None).unwrap();
@@ -39,9 +41,9 @@ fn tokens_of_a_large_text_are_read_one_after_the_other() {
             let tokens: u64 = stream.by_ref().map(|tokens| tokens.unwrap().len() as u64).sum();
             (tokens, stream.bytes())
         });
-        assert_eq!(count, (SIZE, SIZE));
+        assert_eq!(count, (size, size));
         assert!(most < 24 << 20, "{most} bytes for the tokens of {}", path.display());
-        let (most, is_larger) = peak(|| source.is_larger_than(SIZE / 2).unwrap());
+        let (most, is_larger) = peak(|| source.is_larger_than(size / 2).unwrap());
         assert!(is_larger && most < 4 << 20, "{most} bytes for the size of {}", path.display());
     }
 }

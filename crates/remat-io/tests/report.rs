@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 
 use remat::nn::{Gpt2, Gpt2Config, cross_entropy};
 use remat::{DType, Plan, Policy, Tensor, checkpoint, grad, named_scope, plan, random};
 use remat_io::{save_report, save_report_with};
+use remat_testkit::not_tested;
 use serde_json::{Value, json};
 
 /// Names that are wrong wherever they are taken for something else than text.
@@ -222,9 +222,7 @@ fn enlarged(page: &str, values: usize) -> String {
 fn browser() -> Option<String> {
     let browser = std::env::var("REMAT_TEST_CHROMIUM").ok().filter(|browser| !browser.is_empty());
     if browser.is_none() {
-        // Written past the test harness, which would keep it to itself.
-        let message = "NOT TESTED: REMAT_TEST_CHROMIUM does not name a browser, so no report was opened";
-        io::stderr().write_all(format!("{message}\n").as_bytes()).unwrap();
+        not_tested("a report in a browser", &"REMAT_TEST_CHROMIUM does not name one");
     }
     browser
 }

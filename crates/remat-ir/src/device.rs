@@ -10,9 +10,9 @@ use crate::{
 /// Options for compiling a program.
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
-    /// For each argument, whether callers donate it; empty if that is not known. A result takes the memory of no argument that is known to be
-    /// kept, and of others only if a run finds no other reference to them. If this is empty, an engine that plans memory is ready for every
-    /// caller, and one that has to know, as XLA, donates no argument.
+    /// For each argument, whether callers donate it; empty if that is not known, which is none where the engine has to know it (XLA). It
+    /// lets an engine that plans memory at compile time place results in donated arguments first. A run takes only the memory of arguments
+    /// without other references, whatever this says.
     pub donated: Vec<bool>,
     /// The most bytes that a run may need, including arguments, results and overhead, when the arguments that `donated` marks are donated,
     /// or all arguments if it is empty. An engine that plans memory recomputes values until the program fits, or until it can save

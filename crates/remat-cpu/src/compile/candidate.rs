@@ -71,12 +71,18 @@ impl<'a> Subject<'a> {
         Subject { jaxpr, caller: Caller::User, threads, controls, constraints }
     }
 
-    /// Whether the caller may donate this argument, so that a result may take its memory.
-    pub(super) fn donates(&self, argument: ArgId) -> bool {
+    /// Whether a result may take the memory of this argument. A user may donate any in another call.
+    pub(super) fn may_take(&self, argument: ArgId) -> bool {
         match self.caller {
-            Caller::User => self.constraints.donated.contains(argument),
+            Caller::User => true,
             Caller::Control([first, end]) => (first..end).contains(&argument.index()),
         }
+    }
+
+    /// Whether results take the memory of this argument only where there is no other to take: the user keeps it, and donates others.
+    pub(super) fn takes_last(&self, argument: ArgId) -> bool {
+        let donated = &self.constraints.donated;
+        self.caller == Caller::User && donated.is_known() && !donated.contains(argument)
     }
 
     /// # Errors

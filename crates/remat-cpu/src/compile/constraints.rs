@@ -50,6 +50,11 @@ impl Donated {
         self.0.is_empty() || self.0.get(argument.index()).copied().unwrap_or(false)
     }
 
+    /// Whether the caller is known to donate an argument.
+    pub(super) fn is_known(&self) -> bool {
+        self.0.contains(&true)
+    }
+
     /// The bytes that a call of a program needs.
     pub(crate) fn peak(&self, programs: &Programs) -> usize {
         let is_donated = |argument| self.contains(argument);

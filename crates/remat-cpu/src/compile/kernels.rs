@@ -13,7 +13,7 @@ use remat_plan::{BufferId, Graph, StepId, StepNode};
 use super::buffers::{Buffers, Owner};
 use super::candidate::Subject;
 use crate::control;
-use crate::ids::EqnId;
+use crate::ids::{ArgId, EqnId};
 use crate::steps::{Step, Steps, Value};
 
 /// The kernels of a program and their buffers; the buffers have no locations yet.
@@ -170,6 +170,14 @@ impl<'a> Kernels<'a> {
         (BufferSlice { buffer, dtype, offset: 0, bytes: aval.bytes() }, layout)
     }
 
+    /// The argument that a buffer is.
+    fn argument(&self, buffer: BufferId) -> Option<ArgId> {
+        match self.buffers.owner(buffer) {
+            Owner::Argument(argument) => Some(argument),
+            _ => None,
+        }
+    }
+
     /// Adds a step to the graph.
     ///
     /// # Errors
@@ -204,12 +212,14 @@ impl<'a> Kernels<'a> {
             let is_read_once = ins.iter().filter(|slice| slice.buffer == from).count() == 1;
             let [of_operand, of_result] = [from, to].map(|buffer| self.buffers.aval(buffer).bytes());
             let is_whole = slice.bytes == of_operand && slice.bytes == of_result;
-            let is_kept =
-                matches!(self.buffers.owner(from), Owner::Argument(argument) if !self.subject.donates(argument));
-            if is_read_once && is_whole && !is_kept && !node.in_place.contains(&(from, to)) {
+            let may_take = self.argument(from).is_none_or(|argument| self.subject.may_take(argument));
+            if is_read_once && is_whole && may_take && !node.in_place.contains(&(from, to)) {
                 node.in_place.push((from, to));
             }
         }
+        // A result takes the first that it can.
+        let takes_last = |from| self.argument(from).is_some_and(|argument| self.subject.takes_last(argument));
+        node.in_place.sort_by_key(|&(from, _)| takes_last(from));
         self.nodes.push(node);
         self.calls.push(KernelCall { kernel, ins, outs, scratch, eqn });
         Ok(())
