@@ -109,6 +109,19 @@ fn a_memory_limit_leaves_the_state() {
     assert_eq!((address(&state.0), values(&state)[1][0]), (before, 1.0));
 }
 
+/// Within a limit a program is compiled for what a call donates. A later call that donates more is computed in place all the same.
+#[test]
+fn a_state_that_was_kept_once_is_overwritten_later() {
+    let step = jit(add).memory_limit(1 << 20);
+    let mut state = start();
+    let kept = state.clone();
+    step.update(&mut state, &batch()).unwrap();
+    drop(kept);
+    let before = [address(&state.0), address(&state.1)];
+    step.update(&mut state, &batch()).unwrap();
+    assert_eq!(([address(&state.0), address(&state.1)], values(&state)[1][0]), (before, 2.0));
+}
+
 /// A device on which every run fails.
 struct Failing;
 
