@@ -3,11 +3,12 @@
 
 mod common;
 
-use remat_testkit::not_tested;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use remat_testkit::not_tested;
 
 /// A control group, which is removed at the end.
 struct Group {

@@ -1,7 +1,8 @@
 //! `remat plugin` as a user runs it, where there is neither a plugin nor Python.
 
-use remat_testkit::not_tested;
 use std::process::{Command, Output};
+
+use remat_testkit::not_tested;
 
 fn plugin(args: &str) -> Output {
     let cache = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
 //! `remat show` as a user runs it.
 
-use remat_testkit::installed;
-use remat_xla::{Platform, Plugin};
 use std::io::Read;
 use std::process::{Command, Stdio};
+
+use remat_testkit::installed;
+use remat_xla::{Platform, Plugin};
 
 /// What `remat show` prints for a small model.
 fn show(args: &str) -> String {
