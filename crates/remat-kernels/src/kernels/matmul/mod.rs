@@ -52,7 +52,7 @@ use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use pack::{MOST_COLUMNS, chunk, pack_transposed, pack_transposed_through, transpose_rows};
 pub(super) use skinny::dots;
-use skinny::{Sum, has_byte_dots, is_skinny};
+use skinny::{Sum, has_byte_columns, has_byte_dots, is_skinny};
 use small::is_small;
 
 use super::choice;

@@ -19,7 +19,7 @@ use remat_ir::DType;
 
 use super::matrix::run;
 use super::thresholds::{UNIT_PADDED, UNIT_PADDED_OF_FEW_WORDS, UNIT_WORK, UNIT_WORK_SPLIT, UNIT_WORK_WIDENED};
-use super::{Dot, has_byte_dots};
+use super::{Dot, has_byte_columns, has_byte_dots};
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, SplitF16, SplitF32, Strided, Sums, Unit, pack};
 use crate::base::pieces::pieces;
@@ -51,7 +51,7 @@ pub(super) fn unit(from: [DType; 2], to: DType, dot: impl FnOnce() -> Dot<f32>) 
             dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_skinny() && work >= UNIT_WORK_SPLIT
         }
         Kind::Bf16 | Kind::F16 if !dot.is_skinny() => work >= UNIT_WORK_WIDENED,
-        Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && has_byte_dots(&dot) => false,
+        Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && (has_byte_dots(&dot) || has_byte_columns(&dot)) => false,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => {
             let lanes = f32::micro_kernel(Level::best()).lanes;
             let most = if unit.words() < lanes { UNIT_PADDED_OF_FEW_WORDS } else { UNIT_PADDED };

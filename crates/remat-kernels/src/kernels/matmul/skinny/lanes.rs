@@ -13,7 +13,7 @@ use remat_ir::{DType, bf16, f16};
 use super::arithmetic::{self, Factor, Load};
 use super::short::{self, DotFewFn, DotRowsFn};
 use crate::base::product::Accumulator;
-use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefetch_far};
+use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch};
 
 /// Lanes of a sum. They are added in pairs: the second half to the first, again and again.
 pub(super) const LANES: usize = 16;
@@ -361,105 +361,78 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     part: Part,
     (lanes, width): (*mut D::Number, usize),
 ) {
-    let (lane, part_first) = (rows * width, part.first.cast::<D>());
-    let mut first = 0;
-    // SAFETY, of all: the elements of the strip are in each column; the caller promises the rows of numbers and their lanes.
-    macro_rules! strips {
-        ($i:ident, $m:literal, $n:literal, $fetch:literal) => {
-            while part.rows - $i >= $n {
-                let to = unsafe { (lanes.add(first * width + $i), lane, width) };
-                let (x, from) = unsafe { ((x.add(first * x_stride), x_stride), (part_first.add($i), part.stride)) };
-                unsafe { columns_of::<D, $m, $n, VECTOR, FUSED, $fetch>(x, columns, from, to) };
-                $i += $n;
+    let (between, part_first) = (rows * width, part.first.cast::<D>());
+    // One lane after the other, so that runs of the matrix are as long as the part: the CPU prefetches along them.
+    for lane in 0..LANES.min(columns) {
+        let mut first = 0;
+        while first < rows {
+            let mut i = 0;
+            // SAFETY, of all: the elements of the strip are in each column; the caller promises the rows of numbers and their lanes.
+            macro_rules! strips {
+                ($m:literal, $n:literal) => {
+                    while part.rows - i >= $n {
+                        let to = unsafe { (lanes.add(lane * between + first * width + i), width) };
+                        let x = unsafe { (x.add(first * x_stride + lane), x_stride) };
+                        let from = unsafe { (part_first.add(lane * part.stride + i), part.stride) };
+                        unsafe { columns_of::<D, $m, $n, VECTOR, FUSED>(x, columns - lane, from, to) };
+                        i += $n;
+                    }
+                };
             }
-        };
-    }
-    while first < rows {
-        let group = match rows - first {
-            1 => 1,
-            2 | 3 => 2,
-            _ => 4,
-        };
-        let mut i = 0;
-        // The sums fill 16 of the largest registers, or 8 others. The CPU prefetches well by itself where only one row waits for elements.
-        match (group, VECTOR, size_of::<D::Number>()) {
-            (4, 64, 4) if first == 0 => strips!(i, 4, 64, true),
-            (4, 64, 4) => strips!(i, 4, 64, false),
-            (4, 64, _) => strips!(i, 4, 32, false),
-            (2, 64, 4) => strips!(i, 2, 128, true),
-            (2, 64, _) => strips!(i, 2, 64, false),
-            (1, 64, 4) => {
-                strips!(i, 1, 256, false);
-                strips!(i, 1, 64, false);
+            // Strips whose sums fill eight registers, and the rest.
+            macro_rules! group {
+                ($m:literal) => {
+                    match 8 * VECTOR / size_of::<D::Number>() / $m {
+                        128 => strips!($m, 128),
+                        64 => strips!($m, 64),
+                        32 => strips!($m, 32),
+                        _ => {}
+                    }
+                    strips!($m, 16);
+                    strips!($m, 1);
+                    first += $m;
+                };
             }
-            (1, 64, _) => {
-                strips!(i, 1, 128, false);
-                strips!(i, 1, 64, false);
+            match rows - first {
+                1 => {
+                    group!(1);
+                }
+                2 | 3 => {
+                    group!(2);
+                }
+                _ => {
+                    group!(4);
+                }
             }
-            _ => {}
         }
-        match group {
-            4 => strips!(i, 4, 16, false),
-            2 => strips!(i, 2, 16, false),
-            _ => strips!(i, 1, 16, false),
-        }
-        match group {
-            4 => strips!(i, 4, 1, false),
-            2 => strips!(i, 2, 1, false),
-            _ => strips!(i, 1, 1, false),
-        }
-        first += group;
     }
 }
 
-/// Adds the products of `N` elements of columns and `M` rows of numbers to their lanes. `lanes` has the first number, the distance between
-/// lanes, and the distance between the lanes of neighbouring rows.
+/// Adds the products of `N` elements of columns and `M` rows of numbers to one of their lanes: of the first of `columns` columns, and each
+/// [`LANES`] columns after it. `lanes` has the first number of the lane, and the distance to that of the next row.
 ///
 /// # Safety
 /// As for [`columns_at`].
 #[inline(always)]
-unsafe fn columns_of<
-    D: Load,
-    const M: usize,
-    const N: usize,
-    const VECTOR: usize,
-    const FUSED: bool,
-    const FETCH: bool,
->(
+unsafe fn columns_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, const FUSED: bool>(
     (x, x_stride): (*const D::Number, usize),
     columns: usize,
     (part, stride): (*const D, usize),
-    (lanes, lane, width): (*mut D::Number, usize, usize),
+    (lanes, width): (*mut D::Number, usize),
 ) {
-    for first in 0..LANES.min(columns) {
-        // SAFETY, of all: the caller promises these elements, which need not be aligned to more than one.
-        let at = |m: usize| unsafe { lanes.add(first * lane + m * width).cast::<[D::Number; N]>() };
-        let mut sums: [[D::Number; N]; M] = std::array::from_fn(|m| unsafe { at(m).read() });
-        let mut j = first;
-        while j < columns {
-            let column = unsafe { part.add(j * stride) };
-            if M == 1 && N >= COLUMNS / 2 && size_of::<D>() < size_of::<D::Number>() {
-                // Runs of narrow elements are too short for the CPU to prefetch the next run.
-                for line in (0..N).step_by(CACHE_LINE / size_of::<D>()) {
-                    prefetch_far(column.wrapping_add(COLUMNS * stride + line).cast());
-                }
+    // SAFETY, of all: the caller promises these elements, which need not be aligned to more than one.
+    let at = |m: usize| unsafe { lanes.add(m * width).cast::<[D::Number; N]>() };
+    let mut sums: [[D::Number; N]; M] = std::array::from_fn(|m| unsafe { at(m).read() });
+    for j in (0..columns).step_by(LANES) {
+        let column = unsafe { D::load_all::<N, VECTOR>(part.add(j * stride)) };
+        for m in 0..M {
+            let x = unsafe { *x.add(m * x_stride + j) };
+            for i in 0..N {
+                sums[m][i] = sums[m][i].multiply_add_at::<FUSED>(column[i], x);
             }
-            if FETCH {
-                for line in (N..2 * N).step_by(CACHE_LINE / size_of::<D>()) {
-                    prefetch(column.wrapping_add(line).cast());
-                }
-            }
-            let column = unsafe { D::load_all::<N, VECTOR>(column) };
-            for m in 0..M {
-                let x = unsafe { *x.add(m * x_stride + j) };
-                for i in 0..N {
-                    sums[m][i] = sums[m][i].multiply_add_at::<FUSED>(column[i], x);
-                }
-            }
-            j += LANES;
         }
-        for (m, sums) in sums.iter().enumerate() {
-            unsafe { at(m).write(*sums) };
-        }
+    }
+    for (m, sums) in sums.iter().enumerate() {
+        unsafe { at(m).write(*sums) };
     }
 }

@@ -32,7 +32,7 @@ use short::{Run, To};
 
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
-use super::thresholds::{SKINNY_DEPTH_IN_LANES, SKINNY_FEW, SKINNY_ROWS};
+use super::thresholds::{SKINNY_BYTES_BY_COLUMNS, SKINNY_BYTES_DEPTH, SKINNY_DEPTH_IN_LANES, SKINNY_FEW, SKINNY_ROWS};
 use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
@@ -133,6 +133,15 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
         let _ = dot;
         false
     }
+}
+
+/// Whether few vectors of bytes are multiplied by a large matrix whose neighbours lie along the free axis, which [`SkinnyKernel`] reads in
+/// place, and a unit would pack first.
+pub(super) fn has_byte_columns(dot: &Dot<f32>) -> bool {
+    let matrix = if dot.rows <= dot.columns { &dot.right } else { &dot.left };
+    dot.rows.min(dot.columns) <= SKINNY_BYTES_BY_COLUMNS
+        && dot.depth >= SKINNY_BYTES_DEPTH
+        && is_contiguous_along_free(&matrix.free, &matrix.contracted)
 }
 
 /// Positions that are read at a time of this number of rows of the skinny operand, in whole groups of lanes. The fewer rows, the longer are the runs
