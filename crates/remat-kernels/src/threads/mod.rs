@@ -92,17 +92,12 @@ impl Threads {
 
     /// Calls `f` for each of `tasks` tasks, in any order, on any thread.
     pub fn for_each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
-        match &self.pool {
-            Some(pool) if tasks > 1 => pool.run(tasks, &f),
-            _ => (0..tasks).for_each(f),
-        }
+        self.tasks(tasks, &f);
     }
 
     /// Calls `f` with the number and the elements of each chunk of `len` elements; the last may be shorter.
     pub fn for_each_chunk<T: Send>(&self, data: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Send + Sync) {
-        let len = len.max(1);
-        let tasks = data.len().div_ceil(len);
-        self.for_each_item(tasks, data.chunks_mut(len).enumerate(), |(i, chunk)| f(i, chunk));
+        self.chunks(data, len, &f);
     }
 
     /// Calls `f` for each of `tasks` tasks with scratch memory that no other task uses at the same time. `scratch` is cut into one equal
@@ -113,38 +108,12 @@ impl Threads {
         scratch: &mut [T],
         f: impl Fn(usize, &mut [T]) + Send + Sync,
     ) {
-        let workers = self.count().min(tasks);
-        let piece = scratch.len() / self.count();
-        if piece == 0 {
-            return self.for_each(tasks, |i| f(i, &mut []));
-        }
-        // A thread alone needs neither the lock nor the counter, which take as long as a small task.
-        if workers <= 1 {
-            return (0..tasks).for_each(|task| f(task, &mut scratch[..piece]));
-        }
-        let next_task = AtomicUsize::new(0);
-        self.for_each_item(workers, scratch.chunks_mut(piece), |scratch| {
-            loop {
-                let task = next_task.fetch_add(1, Ordering::Relaxed);
-                if task >= tasks {
-                    break;
-                }
-                f(task, scratch);
-            }
-        });
+        self.with_scratch(tasks, scratch, &f);
     }
 
     /// Calls `f` for each of `tasks` items, in any order, on any thread.
     pub fn for_each_item<I: Iterator + Send>(&self, tasks: usize, items: I, f: impl Fn(I::Item) + Send + Sync) {
-        if self.count().min(tasks) <= 1 {
-            return items.take(tasks).for_each(f);
-        }
-        let items = Mutex::new(items);
-        self.for_each(tasks, |_| {
-            if let Some(item) = next(&items) {
-                f(item);
-            }
-        });
+        self.items(tasks, items, &f);
     }
 
     /// Calls `f` for each of `tasks` items with scratch memory, as [`Threads::for_each_with_scratch`] does.
@@ -159,6 +128,57 @@ impl Threads {
         self.for_each_with_scratch(tasks, scratch, |_, scratch| {
             if let Some(item) = next(&items) {
                 f(item, scratch);
+            }
+        });
+    }
+}
+
+// What the functions above do. These take the function as an object, so that they are compiled once for each type of elements, and a function
+// once, and not for threads, for a thread alone, and for each function: that was a tenth of the machine code of all kernels.
+impl Threads {
+    fn tasks(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
+        match &self.pool {
+            Some(pool) if tasks > 1 => pool.run(tasks, f),
+            _ => (0..tasks).for_each(f),
+        }
+    }
+
+    fn chunks<T: Send>(&self, data: &mut [T], len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+        let len = len.max(1);
+        let tasks = data.len().div_ceil(len);
+        self.items(tasks, data.chunks_mut(len).enumerate(), &|(i, chunk): (usize, &mut [T])| f(i, chunk));
+    }
+
+    fn with_scratch<T: Send>(&self, tasks: usize, scratch: &mut [T], f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+        let workers = self.count().min(tasks);
+        let piece = scratch.len() / self.count();
+        if piece == 0 {
+            return self.tasks(tasks, &|i| f(i, &mut []));
+        }
+        // A thread alone needs neither the lock nor the counter, which take as long as a small task.
+        if workers <= 1 {
+            return (0..tasks).for_each(|task| f(task, &mut scratch[..piece]));
+        }
+        let next_task = AtomicUsize::new(0);
+        self.items(workers, scratch.chunks_mut(piece), &|scratch: &mut [T]| {
+            loop {
+                let task = next_task.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                f(task, scratch);
+            }
+        });
+    }
+
+    fn items<I: Iterator + Send>(&self, tasks: usize, items: I, f: &(dyn Fn(I::Item) + Sync)) {
+        if self.count().min(tasks) <= 1 {
+            return items.take(tasks).for_each(f);
+        }
+        let items = Mutex::new(items);
+        self.tasks(tasks, &|_| {
+            if let Some(item) = next(&items) {
+                f(item);
             }
         });
     }

@@ -450,13 +450,14 @@ unsafe fn in_blocks<
         // SAFETY: the operands have `n` elements, and these are at least a block.
         unsafe { (block.0, block.1, block.2) = (a.add(n - UNROLLED), b.add(n - UNROLLED), c.add(n - UNROLLED)) };
     }
-    let (mut from, mut count) = (block, 1);
+    let (mut from, mut count) = (block, UNROLLED);
     let mut is_last = has_last;
     loop {
         if !is_last {
-            (from, count) = ((a, b, c, out), n / UNROLLED);
+            (from, count) = ((a, b, c, out), n / UNROLLED * UNROLLED);
         }
-        for i in (0..count).map(|i| i * UNROLLED) {
+        let mut i = 0;
+        while i < count {
             // SAFETY: `UNROLLED` elements from `i` can be read from each operand and written to the output: those of the tile, or those of the
             // last block, which has its own memory. A block is read before any of it is written, so the output may be an operand.
             unsafe {
@@ -469,6 +470,7 @@ unsafe fn in_blocks<
                 }
                 from.3.add(i).cast::<[MaybeUninit<D>; UNROLLED]>().write(results);
             }
+            i += UNROLLED;
         }
         if !is_last {
             break;

@@ -53,7 +53,11 @@ pub(super) trait Vector: Copy {
 /// The addresses of the first rows of the groups of a left operand.
 #[inline(always)]
 fn row_pointers<T>(left: *const T, group: usize) -> [*const T; POINTERS] {
-    std::array::from_fn(|i| left.wrapping_add(i * group))
+    let mut pointers = [left; POINTERS];
+    for (i, pointer) in pointers.iter_mut().enumerate() {
+        *pointer = left.wrapping_add(i * group);
+    }
+    pointers
 }
 
 /// The address of a row.
@@ -125,7 +129,9 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
                     }
                 }
                 left = left.wrapping_add(column);
-                pointers = pointers.map(|pointer| pointer.wrapping_add(column));
+                for pointer in &mut pointers {
+                    *pointer = pointer.wrapping_add(column);
+                }
                 right = right.wrapping_add(right_row);
             }
         }
@@ -230,7 +236,9 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
                         *sum = sum.multiply_add(factor, x);
                     }
                 }
-                pointers = pointers.map(|pointer| pointer.wrapping_add(column_stride));
+                for pointer in &mut pointers {
+                    *pointer = pointer.wrapping_add(column_stride);
+                }
                 right = right.wrapping_add(N * V::LANES);
             }
         }

@@ -268,11 +268,13 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     let (x, part) = ((x, x_stride), (part.cast::<D>(), stride));
     // SAFETY, of all: the rows and lanes are those of the caller.
     macro_rules! of {
-        ($m:literal) => {
-            match (count, rows_together::<D::Number>($m, VECTOR)) {
-                (8, 8) => unsafe { rows_of::<D, $m, 8, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
-                (4, 4) => unsafe { rows_of::<D, $m, 4, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
-                (2, 2) => unsafe { rows_of::<D, $m, 2, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
+        ($m:literal) => {{
+            // A constant, so that the other loops are not compiled.
+            match const { rows_together::<D::Number>($m, VECTOR) } {
+                8 if count == 8 => unsafe { rows_of::<D, $m, 8, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
+                4 if count == 4 => unsafe { rows_of::<D, $m, 4, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
+                2 if count == 2 => unsafe { rows_of::<D, $m, 2, VECTOR, FUSED>(x, depth, part, (lanes, width)) },
+                0 => unreachable!("a group of rows has registers"),
                 _ => {
                     for i in 0..count {
                         let row = unsafe { (part.0.add(i * stride), stride) };
@@ -280,7 +282,7 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
                     }
                 }
             }
-        };
+        }};
     }
     match group {
         4 => of!(4),
@@ -382,7 +384,7 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
             // Strips whose sums fill eight registers, and the rest.
             macro_rules! group {
                 ($m:literal) => {
-                    match 8 * VECTOR / size_of::<D::Number>() / $m {
+                    match const { 8 * VECTOR / size_of::<D::Number>() / $m } {
                         128 => strips!($m, 128),
                         64 => strips!($m, 64),
                         32 => strips!($m, 32),
@@ -422,7 +424,10 @@ unsafe fn columns_of<D: Load, const M: usize, const N: usize, const VECTOR: usiz
 ) {
     // SAFETY, of all: the caller promises these elements, which need not be aligned to more than one.
     let at = |m: usize| unsafe { lanes.add(m * width).cast::<[D::Number; N]>() };
-    let mut sums: [[D::Number; N]; M] = std::array::from_fn(|m| unsafe { at(m).read() });
+    let mut sums = [[D::Number::default(); N]; M];
+    for m in 0..M {
+        sums[m] = unsafe { at(m).read() };
+    }
     for j in (0..columns).step_by(LANES) {
         let column = unsafe { D::load_all::<N, VECTOR>(part.add(j * stride)) };
         for m in 0..M {
@@ -432,7 +437,7 @@ unsafe fn columns_of<D: Load, const M: usize, const N: usize, const VECTOR: usiz
             }
         }
     }
-    for (m, sums) in sums.iter().enumerate() {
-        unsafe { at(m).write(*sums) };
+    for m in 0..M {
+        unsafe { at(m).write(sums[m]) };
     }
 }

@@ -114,13 +114,18 @@ unsafe fn sums_of<D: Load, const N: usize, const FUSED: bool>(
         }
     }
     // As `add_lanes`, of all rows at a time.
-    let plus = |a: [D::Number; N], b: [D::Number; N]| std::array::from_fn(|n| a[n].plus(b[n]));
-    let eight: [[D::Number; N]; 8] = std::array::from_fn(|i| plus(lanes[i], lanes[i + 8]));
-    let four: [[D::Number; N]; 4] = std::array::from_fn(|i| plus(eight[i], eight[i + 4]));
-    let two: [[D::Number; N]; 2] = std::array::from_fn(|i| plus(four[i], four[i + 2]));
-    // Zero is added, as in `tile_at`.
-    let sums = plus([D::Number::default(); N], plus(two[0], two[1]));
-    for (n, sum) in sums.into_iter().enumerate() {
+    let mut half = LANES;
+    while half > 1 {
+        half /= 2;
+        for i in 0..half {
+            for n in 0..N {
+                lanes[i][n] = lanes[i][n].plus(lanes[i + half][n]);
+            }
+        }
+    }
+    for n in 0..N {
+        // Zero is added, as in `tile_at`.
+        let sum = D::Number::default().plus(lanes[0][n]);
         // SAFETY: as the caller promises.
         unsafe { to.add(n * between).write(sum) };
     }
@@ -290,7 +295,8 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
             }
         }};
     }
-    match together::<D::Number>(M, VECTOR) {
+    // A constant, so that the other loops are not compiled.
+    match const { together::<D::Number>(M, VECTOR) } {
         16 => registers!(16),
         8 => registers!(8),
         4 => registers!(4),
@@ -314,14 +320,18 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         D::Number::add_up::<VECTOR>(&lanes)
     };
     // Zero is added, as it is to sums whose lanes are in memory, so that a sum is not negative zero.
-    let sums = sums.map(|sum| D::Number::default().plus(sum));
+    let mut sums = sums;
+    for sum in &mut sums {
+        *sum = D::Number::default().plus(*sum);
+    }
     let [count, of_row] = [M.min(x.rows - i), N.min(matrix.rows - j)];
     let first = to.first.wrapping_add(i * to.strides[0] + j * to.strides[1]);
     if of_row == N && to.strides[1] == 1 {
         for m in 0..M {
             if m < count {
-                let sums: [D::Number; N] = std::array::from_fn(|n| sums[m * N + n]);
-                unsafe { first.wrapping_add(m * to.strides[0]).cast::<[D::Number; N]>().write(sums) };
+                let mut row = [D::Number::default(); N];
+                row.copy_from_slice(&sums[m * N..][..N]);
+                unsafe { first.wrapping_add(m * to.strides[0]).cast::<[D::Number; N]>().write(row) };
             }
         }
         return;
