@@ -133,8 +133,8 @@ impl Threads {
     }
 }
 
-// What the functions above do. These take the function as an object, so that they are compiled once for each type of elements, and a function
-// once, and not for threads, for a thread alone, and for each function: that was a tenth of the machine code of all kernels.
+// These do the work. They take the function as an object, so that they are compiled once for each type of elements or items and not for each
+// function, and a function is compiled once, not once for several threads and once for one.
 impl Threads {
     fn tasks(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
         match &self.pool {

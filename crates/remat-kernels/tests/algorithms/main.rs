@@ -54,6 +54,8 @@ fn problems() -> Vec<Problem> {
         all.push(dot([from, to], 1, [2, 1024, 1024], true));
         all.push(dot([from, to], 1, [1, 1024, 1024], false));
     }
+    all.push(dot([I8, I32], 1, [8, 1024, 1024], false));
+    all.push(dot([I8, I32], 1, [9, 1024, 1024], false));
     all.push(dot([F32; 2], 1, [16, 300, 64], false));
     all.push(dot([F32; 2], 1, [17, 300, 64], false));
     all.push(dot([F32; 2], 1, [16, 300, 63], false));

@@ -211,13 +211,14 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
         (7, 1100, 9),
         (15, 17_000, 40),
         (70, 130, 200),
+        (7, 600, 150),
     ]
     .into_iter()
     .cycle()
-    .take(156)
+    .take(168)
     .enumerate()
     {
-        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][round / 13 % 4];
+        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][round / 14 % 4];
         // The contracted axis as one axis, or as two in any order, and a batch.
         let (j, i) = if k % 5 == 0 { (5, k / 5) } else { (1, k) };
         let (op, shapes) = match stream.below(4) {
@@ -395,22 +396,36 @@ fn sums_of_small_integers_are_exact() {
     }
 }
 
-/// Few rows by a matrix along the contracted axis, which CPUs may multiply as bytes, for several rests of a register and of the rows, with
-/// bytes of the whole range, and with the sums that are largest.
+/// Few rows by a matrix along the contracted axis, which CPUs may multiply as bytes, or along its columns, for several rests of a register
+/// and of the rows, with bytes of the whole range, and with the sums that are largest.
 #[test]
 fn vectors_of_bytes_agree_with_the_evaluator() {
     for (dtype, least, most) in [(DType::I8, -128.0, 127.0), (DType::U8, 0.0, 255.0)] {
         let full = |shape: [usize; 3], value| {
             crate::test_support::filled(dtype, &shape, 1, |_| remat_ir::Literal::from_f64(dtype, value))
         };
-        for (k, n) in [(256, 16), (257, 17), (270, 18), (319, 23), (320, 130), (1000, 40), (4097, 33)] {
-            let [one, all] = [[2, 1 + k % 5, k], [2, n, k]];
+        for (k, n) in [
+            (256, 16),
+            (257, 17),
+            (270, 18),
+            (319, 23),
+            (320, 130),
+            (1000, 40),
+            (4097, 33),
+            (303, 600),
+            (511, 65),
+            (516, 146),
+        ] {
+            let [one, all] = [[2, 1 + k % 9, k], [2, n, k]];
             let extremes = [(least, least), (least, most), (most, least), (most, most)];
             let pairs = extremes.map(|(x, y)| [full(one, x), full(all, y)]);
             for [x, y] in pairs.into_iter().chain([[wild(dtype, &one, 1), wild(dtype, &all, 2)]]) {
                 for to in [DType::I32, DType::U32, dtype] {
                     agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &x, &y);
                     agree(&numbers([&[2], &[2]], [&[0], &[0]], to), &y, &x);
+                    let columns = y.reshaped([2, k, n]).expect("it has these elements");
+                    agree(&numbers([&[2], &[1]], [&[0], &[0]], to), &x, &columns);
+                    agree(&numbers([&[1], &[2]], [&[0], &[0]], to), &columns, &x);
                 }
             }
         }

@@ -28,15 +28,20 @@ pub(super) const SKINNY_UNIT_ROWS: usize = 16;
 /// Most words of one packed skinny operand on a unit: a longer one is packed part by part, with the matrix. Tried.
 pub(super) const SKINNY_UNIT_PACKED: usize = 1 << 18;
 
-/// Shortest vector, and fewest rows of the matrix, in tiles of rows that are read together, for which packing a vector of bytes pays. Tried.
-/// How many vectors are multiplied one by one belongs to the instructions (`ByteDots::vectors`), row "Few rows of bytes".
+/// Shortest vector of bytes for which packing it, or reading the matrix along its columns, pays. Tried for the first.
 pub(super) const SKINNY_BYTES_DEPTH: usize = 256;
+
+/// Fewest rows of the matrix, in tiles of rows that are read together, for which packing a vector of bytes pays. Tried. How many vectors are
+/// multiplied one by one belongs to the instructions (`ByteDots::vectors`), row "Few rows of bytes".
 #[cfg(target_arch = "x86_64")]
 pub(super) const SKINNY_BYTES_TILES: usize = 2;
 
-/// Most vectors of bytes that are multiplied as f32 by a matrix whose columns are read in place, rather than on a unit without tiles, for
-/// which the matrix is packed. Row "Few vectors of bytes by a matrix that lies along its columns".
+/// Most vectors of bytes that are multiplied as f32 by a matrix whose columns are read in place, where a unit with few words would pack the
+/// matrix first. Row "Few vectors of bytes by a matrix that lies along its columns", measured with AVX2 alone.
 pub(super) const SKINNY_BYTES_BY_COLUMNS: usize = 8;
+
+/// Fewest columns of such a matrix: runs of fewer do not fill registers. Not tried.
+pub(super) const SKINNY_BYTES_COLUMNS: usize = 64;
 
 /// Most rows for which reading the matrix in place pays. Row "Batches of few rows": 512 products of [8,128] by a transposed matrix 4335 → 1480
 /// us; where it ends was tried.

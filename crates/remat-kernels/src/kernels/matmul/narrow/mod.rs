@@ -51,15 +51,20 @@ pub(super) fn unit(from: [DType; 2], to: DType, dot: impl FnOnce() -> Dot<f32>) 
             dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_skinny() && work >= UNIT_WORK_SPLIT
         }
         Kind::Bf16 | Kind::F16 if !dot.is_skinny() => work >= UNIT_WORK_WIDENED,
-        Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && (has_byte_dots(&dot) || has_byte_columns(&dot)) => false,
+        Kind::I8 | Kind::U8 if !unit.is_matrix_unit() && has_byte_dots(&dot) => false,
+        Kind::I8 | Kind::U8 if has_few_words(unit) && has_byte_columns(&dot) => false,
         Kind::I8 | Kind::U8 if dot.has_small_bytes() => {
-            let lanes = f32::micro_kernel(Level::best()).lanes;
-            let most = if unit.words() < lanes { UNIT_PADDED_OF_FEW_WORDS } else { UNIT_PADDED };
+            let most = if has_few_words(unit) { UNIT_PADDED_OF_FEW_WORDS } else { UNIT_PADDED };
             work >= UNIT_WORK && padded(&dot) < work.saturating_mul(most)
         }
         _ => dot.rows > 1 && dot.columns > 1 && work >= UNIT_WORK,
     };
     is_worth.then_some((kind, unit))
+}
+
+/// Whether an instruction of the unit multiplies fewer words than a vector of f32 has numbers, as with AVX2 alone.
+fn has_few_words(unit: Unit) -> bool {
+    unit.words() < f32::micro_kernel(Level::best()).lanes
 }
 
 /// The multiplications of whole panels of bytes that hold the operands of a product.

@@ -21,7 +21,8 @@ pub(super) const LANES: usize = 16;
 /// The distance in bytes by which a row is prefetched. Where the rows end, the next ones are: the CPU does not prefetch them by itself.
 const AHEAD: usize = 1024;
 
-/// Columns whose elements are added to the lanes at a time, so that sums are read and written less often.
+/// Columns whose elements are added to the lanes at a time, so that sums are read and written less often: eight for each lane, which the CPU
+/// prefetches side by side.
 const COLUMNS: usize = 8 * LANES;
 
 /// Most rows of the skinny operand that are multiplied at a time.
@@ -381,7 +382,7 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
                     }
                 };
             }
-            // Strips whose sums fill eight registers, and the rest.
+            // Strips whose sums fill eight registers if these hold 32 or more for each row, and the rest.
             macro_rules! group {
                 ($m:literal) => {
                     match const { 8 * VECTOR / size_of::<D::Number>() / $m } {

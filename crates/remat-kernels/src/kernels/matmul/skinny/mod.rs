@@ -7,8 +7,9 @@
 //! multiplied this way from [`DEPTH`] positions on: along shorter axes, clearing and adding the lanes would take as long as the products.
 //!
 //! [`lanes`] has the loops whose lanes are in memory, [`short`] those for a short contracted axis; [`arithmetic`] says in which types they
-//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. Up to eight vectors of bytes have their own loops
-//! ([`bytes`]) where the CPU has instructions for them.
+//! compute, and [`horizontal_sums`] adds up the lanes of several sums at a time. Up to eight vectors of bytes by a matrix that lies along
+//! the contracted axis have their own loops ([`bytes`]) where the CPU has instructions for them; by one that lies along its columns some
+//! CPUs multiply them here, as f32 ([`has_byte_columns`]).
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
@@ -32,7 +33,9 @@ use short::{Run, To};
 
 use super::element::Writer;
 use super::matrix::{Matrix, is_contiguous_along_free};
-use super::thresholds::{SKINNY_BYTES_BY_COLUMNS, SKINNY_BYTES_DEPTH, SKINNY_DEPTH_IN_LANES, SKINNY_FEW, SKINNY_ROWS};
+use super::thresholds::{
+    SKINNY_BYTES_BY_COLUMNS, SKINNY_BYTES_COLUMNS, SKINNY_BYTES_DEPTH, SKINNY_DEPTH_IN_LANES, SKINNY_FEW, SKINNY_ROWS,
+};
 use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
@@ -139,9 +142,11 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
 /// place, and a unit would pack first.
 pub(super) fn has_byte_columns(dot: &Dot<f32>) -> bool {
     let matrix = if dot.rows <= dot.columns { &dot.right } else { &dot.left };
-    dot.rows.min(dot.columns) <= SKINNY_BYTES_BY_COLUMNS
-        && dot.depth >= SKINNY_BYTES_DEPTH
-        && is_contiguous_along_free(&matrix.free, &matrix.contracted)
+    let is_large = dot.depth >= SKINNY_BYTES_DEPTH && dot.rows.max(dot.columns) >= SKINNY_BYTES_COLUMNS;
+    let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
+        && matrix.free.stride[0] == 1
+        && matrix.contracted.stride[0] >= 0;
+    is_large && is_regular && dot.rows.min(dot.columns) <= SKINNY_BYTES_BY_COLUMNS
 }
 
 /// Positions that are read at a time of this number of rows of the skinny operand, in whole groups of lanes. The fewer rows, the longer are the runs
@@ -219,7 +224,7 @@ impl<F: Factor, A: Sum<F>> SkinnyKernel<F, A> {
             // All threads have the same number of tasks, of the same size.
             let tasks = threads * all.div_ceil(threads * COLUMNS[1]).max(1);
             let even = all.div_ceil(tasks).next_multiple_of(EVEN).clamp(COLUMNS[0], COLUMNS[1]);
-            even.min(SUMS / rows.max(&1))
+            even.min(SUMS / rows.max(&1) / EVEN * EVEN)
         } else {
             (TASK / part).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
         };

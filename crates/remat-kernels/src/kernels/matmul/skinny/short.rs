@@ -303,7 +303,7 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         2 => registers!(2),
         _ => registers!(1),
     }
-    let sums = if depth.is_multiple_of(LANES) {
+    let mut sums = if depth.is_multiple_of(LANES) {
         D::Number::add_up::<VECTOR>(&lanes)
     } else {
         // The rest is added in memory: a loop that is not unrolled would keep all sums there.
@@ -320,7 +320,6 @@ unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, 
         D::Number::add_up::<VECTOR>(&lanes)
     };
     // Zero is added, as it is to sums whose lanes are in memory, so that a sum is not negative zero.
-    let mut sums = sums;
     for sum in &mut sums {
         *sum = D::Number::default().plus(*sum);
     }
@@ -356,9 +355,6 @@ unsafe fn lanes_of<D: Load, const M: usize, const N: usize, const R: usize, cons
     [depth, ahead]: [usize; 2],
     to: &mut [[D::Number; LANES]; TILE],
 ) {
-    if R > N {
-        return;
-    }
     let mut sums = [[[D::Number::default(); LANES]; R]; M];
     // SAFETY, of all: these are elements of the rows.
     for l in (0..depth / LANES * LANES).step_by(LANES) {
