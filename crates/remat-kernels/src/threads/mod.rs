@@ -124,12 +124,7 @@ impl Threads {
         scratch: &mut [T],
         f: impl Fn(I::Item, &mut [T]) + Send + Sync,
     ) {
-        let items = Mutex::new(items);
-        self.for_each_with_scratch(tasks, scratch, |_, scratch| {
-            if let Some(item) = next(&items) {
-                f(item, scratch);
-            }
-        });
+        self.items_with_scratch(tasks, items, scratch, &f);
     }
 }
 
@@ -167,6 +162,21 @@ impl Threads {
                     break;
                 }
                 f(task, scratch);
+            }
+        });
+    }
+
+    fn items_with_scratch<I: Iterator + Send, T: Send>(
+        &self,
+        tasks: usize,
+        items: I,
+        scratch: &mut [T],
+        f: &(dyn Fn(I::Item, &mut [T]) + Sync),
+    ) {
+        let items = Mutex::new(items);
+        self.with_scratch(tasks, scratch, &|_, scratch: &mut [T]| {
+            if let Some(item) = next(&items) {
+                f(item, scratch);
             }
         });
     }

@@ -114,6 +114,14 @@ impl<A: Accumulator> Side<A> {
         }
     }
 
+    /// Elements from one free index to the next, and from one contracted index to the next, if they are the same between all; 1 where there
+    /// is one index.
+    fn strides(&self) -> Option<[isize; 2]> {
+        let axes = [&self.free, &self.contracted];
+        let is_regular = axes.iter().all(|rows| rows.outer.len() == 1);
+        is_regular.then(|| axes.map(|rows| if rows.len == 1 { 1 } else { rows.stride[0] }))
+    }
+
     /// One matrix of the operand.
     pub(super) fn matrix<'a>(&'a self, source: Source<'a>, offset: isize) -> Matrix<'a, A> {
         let elements = self.reader.of(source);
@@ -137,6 +145,11 @@ impl<F: Accumulator> Dot<F> {
         let batch = StridedIter::new(&a.shape, [&a.strides, &b.strides]);
         let (left, right) = (Side::new(lhs, &l_free, l), Side::new(rhs, &r_free, r));
         Dot { batch, rows, columns, depth, left, right, out: out.dtype }
+    }
+
+    /// The operand that is not skinny, if one is.
+    fn large(&self) -> &Side<F> {
+        if self.rows <= self.columns { &self.right } else { &self.left }
     }
 
     /// Whether one of the operands has few rows.

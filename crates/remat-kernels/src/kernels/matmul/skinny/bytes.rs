@@ -48,15 +48,12 @@ impl BytesKernel {
     /// The instructions for a product, if this kernel is faster than others: for few vectors of bytes and a matrix that is large and lies
     /// along the contracted axis, with results of integers of at most 32 bits, on a CPU with the instructions.
     pub(super) fn dots_for(dot: &Dot<f32>) -> Option<ByteDots> {
-        let matrix = if dot.rows <= dot.columns { &dot.right } else { &dot.left };
         let is_large = dot.depth >= DEPTH && dot.rows.max(dot.columns) >= COLUMNS;
-        let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
-            && matrix.contracted.stride[0] == 1
-            && matrix.free.stride[0] >= 0;
+        let lies_along_rows = matches!(dot.large().strides(), Some([0.., 1]));
         let kinds = kinds([&dot.left, &dot.right].map(|side| side.reader.dtype()), dot.out);
         let is_of_bytes = matches!(kinds, [Kind::I8 | Kind::U8]);
         let few = dot.rows.min(dot.columns);
-        ByteDots::best().filter(|dots| is_of_bytes && is_large && is_regular && (1..=dots.vectors).contains(&few))
+        ByteDots::best().filter(|dots| is_of_bytes && is_large && lies_along_rows && (1..=dots.vectors).contains(&few))
     }
 
     /// The kernel of such a product, by these instructions.

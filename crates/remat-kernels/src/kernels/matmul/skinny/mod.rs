@@ -39,7 +39,6 @@ use super::thresholds::{
 use super::{Dot, Operands};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
-use crate::base::strided::Rows;
 use crate::interface::{Kernel, Source, Target};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
@@ -103,11 +102,9 @@ impl Read {
     /// How a matrix is read, if the contracted axis is short and transposed elements stay in the cache.
     fn of<F: Factor>(operands: &Operands<F>, has_loops: bool) -> Option<Read> {
         let Operands { columns, depth, ref matrix, .. } = *operands;
-        let stride = |rows: &Rows<1>| (rows.outer.len() == 1).then_some(if rows.len == 1 { 1 } else { rows.stride[0] });
-        let strides = (stride(&matrix.free), stride(&matrix.contracted));
-        match strides {
+        match matrix.strides() {
             _ if depth > STEP => None,
-            (Some(0..), Some(1)) if has_loops => Some(Read::InPlace),
+            Some([0.., 1]) if has_loops => Some(Read::InPlace),
             _ if depth.saturating_mul(columns).saturating_mul(matrix.reader.dtype().size()) <= NEAR => {
                 Some(Read::Copied)
             }
@@ -141,12 +138,9 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
 /// Whether few vectors of bytes are multiplied by a large matrix whose neighbours lie along the free axis, which [`SkinnyKernel`] reads in
 /// place, and a unit would pack first.
 pub(super) fn has_byte_columns(dot: &Dot<f32>) -> bool {
-    let matrix = if dot.rows <= dot.columns { &dot.right } else { &dot.left };
     let is_large = dot.depth >= SKINNY_BYTES_DEPTH && dot.rows.max(dot.columns) >= SKINNY_BYTES_COLUMNS;
-    let is_regular = [&matrix.free, &matrix.contracted].iter().all(|rows| rows.outer.len() == 1)
-        && matrix.free.stride[0] == 1
-        && matrix.contracted.stride[0] >= 0;
-    is_large && is_regular && dot.rows.min(dot.columns) <= SKINNY_BYTES_BY_COLUMNS
+    let lies_along_columns = matches!(dot.large().strides(), Some([1, 0..]));
+    is_large && lies_along_columns && dot.rows.min(dot.columns) <= SKINNY_BYTES_BY_COLUMNS
 }
 
 /// Positions that are read at a time of this number of rows of the skinny operand, in whole groups of lanes. The fewer rows, the longer are the runs
