@@ -31,8 +31,9 @@ impl Pass {
     /// If the program is not well formed; in debug builds also if the pass makes it so.
     pub fn apply<'a>(&self, jaxpr: Cow<'a, Jaxpr>) -> Result<Cow<'a, Jaxpr>> {
         let jaxpr = (self.run)(jaxpr)?;
-        #[cfg(debug_assertions)]
-        if let Err(faults) = crate::check(&jaxpr) {
+        if remat_debug::CHECKS
+            && let Err(faults) = crate::check(&jaxpr)
+        {
             let message = format!("the pass `{}` made a faulty program:\n{faults}", self.name);
             return Err(crate::Error::new(crate::ErrorKind::Internal, "transform", message));
         }

@@ -1,11 +1,9 @@
 //! Checks of programs that passes produce.
 
-#[cfg(debug_assertions)]
 use std::{convert::Infallible, sync::Arc};
 
 use remat_ir::{Error, ErrorKind, Jaxpr, Result};
 
-#[cfg(debug_assertions)]
 use crate::memo;
 
 /// Checks the output of a transformation in debug builds and returns it. Bodies that were checked before are not checked again.
@@ -13,15 +11,15 @@ use crate::memo;
 /// # Errors
 /// If the program is not well formed, which is a defect of the transformation.
 pub fn checked(jaxpr: Jaxpr) -> Result<Jaxpr> {
-    #[cfg(debug_assertions)]
-    if let Err(faults) = remat_ir::check_bodies(&jaxpr, is_new) {
+    if remat_debug::CHECKS
+        && let Err(faults) = remat_ir::check_bodies(&jaxpr, is_new)
+    {
         return Err(internal(format!("a transformation made a faulty program:\n{faults}")));
     }
     Ok(jaxpr)
 }
 
 /// Whether a body has not been checked before.
-#[cfg(debug_assertions)]
 fn is_new(body: &Arc<Jaxpr>) -> bool {
     /// Marks a body as checked.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use crate::simd::CACHE_LINE;
 pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
     // SAFETY: any bits are a value of the type.
     let (before, elements, _) = unsafe { bytes.align_to_mut() };
-    debug_assert!(before.is_empty(), "scratch memory is aligned");
+    assert!(before.is_empty(), "scratch memory is aligned");
     elements
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
 pub(crate) fn shared<T: Scalar>(bytes: &[u8]) -> &[T] {
     // SAFETY: any bits are a value of the type.
     let (before, elements, _) = unsafe { bytes.align_to() };
-    debug_assert!(before.is_empty(), "scratch memory is aligned");
+    assert!(before.is_empty(), "scratch memory is aligned");
     elements
 }
 

@@ -6,7 +6,7 @@ use super::tests::{is_approximate, run, values};
 use super::*;
 
 /// The distance between tested arguments; it is larger without optimisation, where everything takes long.
-const STEP: usize = if cfg!(debug_assertions) { 40_009 } else { 997 };
+const STEP: usize = if remat_debug::CHECKS { 40_009 } else { 997 };
 
 /// The result of an operation's function for this CPU.
 fn apply<T: Element>(op: impl Into<Prim>, ins: &[Vec<T>]) -> Vec<T> {
