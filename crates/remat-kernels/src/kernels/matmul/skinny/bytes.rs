@@ -49,7 +49,7 @@ impl BytesKernel {
     /// along the contracted axis, with results of integers of at most 32 bits, on a CPU with the instructions.
     pub(super) fn dots_for(dot: &Dot<f32>) -> Option<ByteDots> {
         let is_large = dot.depth >= DEPTH && dot.rows.max(dot.columns) >= COLUMNS;
-        let lies_along_rows = matches!(dot.large().strides(), Some([0.., 1]));
+        let lies_along_rows = matches!(dot.large().strides(), Some([(0..), 1]));
         let kinds = kinds([&dot.left, &dot.right].map(|side| side.reader.dtype()), dot.out);
         let is_of_bytes = matches!(kinds, [Kind::I8 | Kind::U8]);
         let few = dot.rows.min(dot.columns);

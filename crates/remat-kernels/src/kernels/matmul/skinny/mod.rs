@@ -104,7 +104,7 @@ impl Read {
         let Operands { columns, depth, ref matrix, .. } = *operands;
         match matrix.strides() {
             _ if depth > STEP => None,
-            Some([0.., 1]) if has_loops => Some(Read::InPlace),
+            Some([(0..), 1]) if has_loops => Some(Read::InPlace),
             _ if depth.saturating_mul(columns).saturating_mul(matrix.reader.dtype().size()) <= NEAR => {
                 Some(Read::Copied)
             }
@@ -139,7 +139,7 @@ pub(super) fn has_byte_dots(dot: &Dot<f32>) -> bool {
 /// place, and a unit would pack first.
 pub(super) fn has_byte_columns(dot: &Dot<f32>) -> bool {
     let is_large = dot.depth >= SKINNY_BYTES_DEPTH && dot.rows.max(dot.columns) >= SKINNY_BYTES_COLUMNS;
-    let lies_along_columns = matches!(dot.large().strides(), Some([1, 0..]));
+    let lies_along_columns = matches!(dot.large().strides(), Some([1, (0..)]));
     is_large && lies_along_columns && dot.rows.min(dot.columns) <= SKINNY_BYTES_BY_COLUMNS
 }
 
