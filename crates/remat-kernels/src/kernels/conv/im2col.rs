@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use super::row_segments::{Array, RowSegments, copy_segments, intersection, part_inside};
 use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::kernels::matmul::{
-    Elements, Left, LeftBlock, Right, block_stride, for_each_panel, left_in_place, pack_panels, pack_transposed,
-    right_in_place,
+    Elements, Left, LeftBlock, Right, block_stride, copy_columns, left_in_place, pack_panels, pack_transposed,
+    right_in_place, transpose_rows,
 };
 
 /// The sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -30,6 +30,9 @@ const BLOCK: [usize; 2] = [32, 256];
 
 /// Fewest columns for which a left operand is packed into panels.
 const MIN_PANEL_COLUMNS: usize = 64;
+
+/// Fewest neighbours along the contracted side that are transposed where they are, not copied before.
+const TRANSPOSED: usize = 16;
 
 /// An axis of a matrix.
 #[derive(Clone, Debug)]
@@ -254,6 +257,11 @@ impl Side {
         }
     }
 
+    /// How many of some indices, from the first on, are along the last axis.
+    fn neighbours(&self, indices: &Range<usize>) -> usize {
+        self.axes.last().map_or(1, |last| last.size - indices.start % last.size).min(indices.len())
+    }
+
     /// The offset of the first of some indices, and the stride if it is the same between all of them.
     fn strided(&self, indices: &Range<usize>) -> Option<(isize, isize)> {
         let Some(last) = self.axes.last() else { return Some((0, 0)) };
@@ -369,6 +377,29 @@ impl<A: Accumulator> Operand<'_, Elements<'_, A>> {
         Some((&elements[first as usize..], row.try_into().ok()?, column.try_into().ok()?))
     }
 
+    /// Copies panels of columns from row to row, if the columns are neighbours in memory and the strides are the same everywhere.
+    fn copy_columns(&self, columns: &Range<usize>, depth: &Range<usize>, width: usize, to: &mut [A]) -> bool {
+        let Some((first, [1, stride])) = self.locate(&[columns.clone(), depth.clone()]) else { return false };
+        let (Ok(first), Ok(stride)) = (first.try_into(), stride.try_into()) else { return false };
+        copy_columns(&self.elements, (first, stride), [columns.len(), depth.len()], width, to)
+    }
+
+    /// Transposes a panel of some free indices in place, if many neighbours in memory are along the contracted side and need no conversion.
+    fn transpose(&self, free: &Range<usize>, depth: &Range<usize>, width: usize, to: &mut [A]) -> bool {
+        let side = &self.matrix.sides[CONTRACTED];
+        let is_long = side.axes.last().is_some_and(|axis| axis.stride == 1 && axis.size >= TRANSPOSED);
+        let Some(from) = self.elements.numbers().filter(|_| is_long) else { return false };
+        let (mut rest, mut to) = (depth.clone(), to);
+        while !rest.is_empty() {
+            let part = rest.start..rest.start + side.neighbours(&rest);
+            let Some((first, [stride, _])) = self.locate(&[free.clone(), part.clone()]) else { return false };
+            let (rows, others) = to.split_at_mut(part.len() * width);
+            transpose_rows(from, first, stride, free.len(), width, rows);
+            (rest.start, to) = (part.end, others);
+        }
+        true
+    }
+
     /// Packs a panel of some free indices, and fills the rest of the panel with zeros.
     pub(super) fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
         let count = free.len();
@@ -379,9 +410,11 @@ impl<A: Accumulator> Operand<'_, Elements<'_, A>> {
         if self.matrix.along == FREE {
             return self.read(&[free, depth], [1, width], to);
         }
-        pack_transposed(depth, count, width, to, |depth, stride, to| {
-            self.read(&[free.clone(), depth], [stride, 1], to)
-        });
+        if !self.transpose(&free, &depth, width, to) {
+            pack_transposed(depth, count, width, to, |depth, stride, to| {
+                self.read(&[free.clone(), depth], [stride, 1], to)
+            });
+        }
     }
 }
 
@@ -422,6 +455,24 @@ impl<A: Accumulator> Right<A> for Operand<'_, Elements<'_, A>> {
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]) {
         let len = depth.len() * width;
-        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), width, to));
+        let mut rest = columns;
+        let mut to = &mut to[..rest.len().div_ceil(width) * len];
+        while len > 0 && !rest.is_empty() {
+            // Whole panels of neighbours are copied together: longer runs are read at a time, and fewer pages.
+            let whole = match self.matrix.sides[FREE].neighbours(&rest) {
+                all if all == rest.len() => all,
+                some => some / width * width,
+            };
+            let together = rest.start..rest.start + whole;
+            let (columns, copied) = match self.copy_columns(&together, &depth, width, to) {
+                true => (together, true),
+                false => (rest.start..rest.end.min(rest.start + width), false),
+            };
+            let (panels, others) = std::mem::take(&mut to).split_at_mut(columns.len().div_ceil(width) * len);
+            if !copied {
+                self.pack_panel(columns.clone(), depth.clone(), width, panels);
+            }
+            (rest.start, to) = (columns.end, others);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::blocked::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::element::Elements;
 use super::narrow::ToPrefetch;
-use super::pack::{RowsToPanels, copy_rows, pack_transposed, transpose_rows, widen_rows};
+use super::pack::{RowsToPanels, copy_columns, copy_rows, pack_transposed, transpose_rows, widen_rows};
 use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::base::strided::Rows;
 
@@ -265,18 +265,11 @@ impl<A: Accumulator> Right<A> for Matrix<'_, A> {
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]) {
         let len = depth.len() * width;
-        if self.is_contiguous_along_free() {
-            let shape = RowsToPanels {
-                count: columns.len(),
-                depth: depth.len(),
-                height: width,
-                width,
-                panel: len,
-                fills: true,
-            };
-            if self.copy_rows(&columns, &depth, shape, to) {
-                return;
-            }
+        if self.is_contiguous_along_free()
+            && let Some((first, 1, stride)) = self.strides(&columns, &depth)
+            && copy_columns(&self.elements, (first, stride), [columns.len(), depth.len()], width, to)
+        {
+            return;
         }
         for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), width, true, to));
     }

@@ -45,12 +45,12 @@ use remat_ir::{Aval, DType, DotGeneral, Shape};
 use algorithms::Product;
 pub(crate) use algorithms::Products;
 pub(super) use blocked::{
-    Blocking, Left, LeftBlock, MANY, Output, Right, SHARED, block_stride, even, for_each_panel, pack_panels,
+    Blocking, Left, LeftBlock, MANY, Output, Right, SHARED, block_stride, even, pack_panels,
 };
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
-pub(super) use pack::{MOST_COLUMNS, chunk, pack_transposed, pack_transposed_through, transpose_rows};
+pub(super) use pack::{MOST_COLUMNS, chunk, copy_columns, pack_transposed, pack_transposed_through, transpose_rows};
 pub(super) use skinny::dots;
 use skinny::{Sum, has_byte_columns, has_byte_dots, is_skinny};
 use small::is_small;

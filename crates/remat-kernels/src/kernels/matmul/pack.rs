@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use remat_ir::bf16;
 
+use super::element::Elements;
 use crate::base::product::Accumulator;
 use crate::base::transpose::square;
 #[cfg(target_arch = "x86_64")]
@@ -160,6 +161,27 @@ pub(super) fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsTo
     shape.check(from.len(), stride, to.len());
     // SAFETY: all elements are inside of the slices (checked).
     unsafe { copy::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
+}
+
+/// Copies columns of a right operand to panels of `width`, from row to row, and fills the rest of the last panel with zeros: `columns`
+/// neighbours of each of `depth` rows, which are `stride` apart. Returns false if the elements must be converted.
+///
+/// # Panics
+/// As [`copy_rows`].
+pub(in crate::kernels) fn copy_columns<A: Accumulator>(
+    elements: &Elements<'_, A>,
+    (first, stride): (usize, usize),
+    [columns, depth]: [usize; 2],
+    width: usize,
+    to: &mut [A],
+) -> bool {
+    let shape = RowsToPanels { count: columns, depth, height: width, width, panel: width * depth, fills: true };
+    match (elements.numbers(), elements.bf16()) {
+        (Some(from), _) => copy_rows(&from[first..], stride, shape, to),
+        (_, Some(from)) => widen_rows(&from[first..], stride, shape, to),
+        _ => return false,
+    }
+    true
 }
 
 /// As [`copy_rows`], of elements that are widened.
