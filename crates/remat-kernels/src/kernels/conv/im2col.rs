@@ -5,7 +5,8 @@
 //!
 //! Blocks are gathered as row segments: runs along one axis of the free side, for runs along one axis of the contracted side. The part
 //! inside the image is found once for all segments of such a pair. The axes are chosen when the matrix is made, so that segments are long
-//! and of neighbours in memory.
+//! and of neighbours in memory. Where no window leaves the image, columns that are neighbours are copied to several panels row by row, and
+//! neighbours along the contracted side are transposed from where they lie.
 
 use std::ops::Range;
 
@@ -384,7 +385,8 @@ impl<A: Accumulator> Operand<'_, Elements<'_, A>> {
         copy_columns(&self.elements, (first, stride), [columns.len(), depth.len()], width, to)
     }
 
-    /// Transposes a panel of some free indices in place, if many neighbours in memory are along the contracted side and need no conversion.
+    /// Transposes a panel of some free indices from where they lie, if many neighbours in memory are along the contracted side and need no
+    /// conversion.
     fn transpose(&self, free: &Range<usize>, depth: &Range<usize>, width: usize, to: &mut [A]) -> bool {
         let side = &self.matrix.sides[CONTRACTED];
         let is_long = side.axes.last().is_some_and(|axis| axis.stride == 1 && axis.size >= TRANSPOSED);

@@ -8,6 +8,7 @@ use super::im2col::{Axis, Im2col};
 use super::long_windows::{self, LongWindows};
 use super::row_segments::{RowSegments, copy_segments};
 use super::*;
+use crate::kernels::matmul::{Elements, Right};
 use crate::test_support::{Stream, assert_close, assert_same, check_by, check_views, filled, plain, run, threads};
 
 pub(super) fn order(dims: &[usize]) -> ConvDims {
@@ -773,6 +774,54 @@ fn gradients_of_weights_of_few_features_agree_with_the_evaluator() {
             Literal::from_f64(DType::F32, if is_first { f64::INFINITY } else { 1.0 })
         });
         agree_within(1000.0, &op, &plain(DType::F32, &ins[0].shape, 1), &corner);
+    }
+}
+
+/// Axes of a matrix, as sizes and strides.
+type Axes = &'static [(usize, isize)];
+
+/// Panels are copied from row to row, transposed from where they lie, or gathered: they cross from image to image, begin inside of one, or
+/// have columns of zeros at the end.
+#[test]
+fn panels_have_the_elements_of_their_columns() {
+    let numbers: Vec<f32> = (0..40_000).map(|i| i as f32 + 1.0).collect();
+    let offset = |axes: Axes, mut i: usize| {
+        let along = axes.iter().rev().map(|&(size, stride)| {
+            let at = (i % size) as isize * stride;
+            i /= size;
+            at
+        });
+        along.sum::<isize>()
+    };
+    let cases: [[Axes; 2]; 6] = [
+        [&[(3, 4000), (37, 1)], &[(45, 60)]],
+        [&[(3, 4000), (37, 1)], &[(5, 700), (9, 40)]],
+        [&[(111, 1)], &[(9, -120)]],
+        [&[(50, -90)], &[(4, 5000), (20, 1)]],
+        [&[(3, 0)], &[(4, 5000), (20, 1)]],
+        [&[(2, 9000), (25, 90)], &[(40, 1)]],
+    ];
+    for [free, contracted] in cases {
+        let axes = [free, contracted].map(|axes| axes.iter().map(|&(size, stride)| Axis { size, stride, along: None }));
+        let matrix = Im2col::new(20_000, &[], axes);
+        let operand = matrix.of(Elements::Numbers(&numbers), 3);
+        let [n, k] = [free, contracted].map(|axes| axes.iter().map(|axis| axis.0).product::<usize>());
+        let parts = [(0..n, 0..k), (1..n, 7..k - 1), (n - 1..n, 0..k), (0..n, 5..6), (0..n, 3..3), (2..2, 0..k)];
+        for ((columns, depth), width) in parts.iter().flat_map(|part| [4, 12, 16, 32, 48].map(|width| (part, width))) {
+            let len = columns.len().div_ceil(width) * width * depth.len();
+            let mut to = vec![-7.0; len + 5];
+            operand.pack(depth.clone(), columns.clone(), width, &mut to);
+            assert!(to[len..].iter().all(|&x| x == -7.0));
+            for (at, &x) in to[..len].iter().enumerate() {
+                let (panel, j, i) = (at / (width * depth.len()), at / width % depth.len(), at % width);
+                let column = columns.start + panel * width + i;
+                let expected = match columns.contains(&column) {
+                    true => numbers[(20_003 + offset(free, column) + offset(contracted, depth.start + j)) as usize],
+                    false => 0.0,
+                };
+                assert_eq!(x, expected, "{free:?} {contracted:?} {columns:?} {depth:?} {width}: {at}");
+            }
+        }
     }
 }
 

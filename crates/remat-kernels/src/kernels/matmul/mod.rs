@@ -44,9 +44,7 @@ use remat_ir::{Aval, DType, DotGeneral, Shape};
 
 use algorithms::Product;
 pub(crate) use algorithms::Products;
-pub(super) use blocked::{
-    Blocking, Left, LeftBlock, MANY, Output, Right, SHARED, block_stride, even, pack_panels,
-};
+pub(super) use blocked::{Blocking, Left, LeftBlock, MANY, Output, Right, SHARED, block_stride, even, pack_panels};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};

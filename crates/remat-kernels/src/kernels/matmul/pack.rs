@@ -167,7 +167,7 @@ pub(super) fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsTo
 /// neighbours of each of `depth` rows, which are `stride` apart. Returns false if the elements must be converted.
 ///
 /// # Panics
-/// As [`copy_rows`].
+/// As [`copy_rows`], and if there are fewer than `first` elements.
 pub(in crate::kernels) fn copy_columns<A: Accumulator>(
     elements: &Elements<'_, A>,
     (first, stride): (usize, usize),
