@@ -121,7 +121,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// From this size on, glibc gives each block its own mapping, whatever was freed before: `DEFAULT_MMAP_THRESHOLD_MAX`. A smaller block
 /// comes from the heap. The advice applies to addresses, not to a block, and would outlive such a block there.
 #[cfg(all(target_os = "linux", not(miri)))]
-const LEAST_ADVISED: usize = 32 << 20;
+const LEAST_ADVISED: usize = 4 << 20;
 
 /// Asks the system to back large new memory by huge pages. Page faults then bring 2 MiB instead of 4 KiB, and kernels that read columns
 /// miss the TLB less often. Only huge pages that lie entirely in the block are advised, so that no memory becomes resident that was not

@@ -34,6 +34,7 @@ fn main() {
     elementwise(&bench);
     reductions(&bench);
     moves(&bench);
+    chains(&bench);
 }
 
 fn elementwise(bench: &Bench) {
@@ -96,6 +97,59 @@ fn moves(bench: &Bench) {
             // SAFETY: all that is read lies in the vector.
             bench.row(&name, || unsafe { f(N, out.as_mut_ptr().cast(), x.as_ptr().cast::<u8>().add(start), stride) });
         }
+    }
+}
+
+/// Chains as batch norm and its derivative have them, in nanoseconds per element of all steps together.
+fn chains(bench: &Bench) {
+    use tile::chain::{ChainOp, ChainStep, Fetch, Rounding, Store, function};
+    let Some(f) = function() else { return };
+    let step = |op, fetch, input| ChainStep {
+        op,
+        fetch,
+        input,
+        is_far: false,
+        bools: 4,
+        round: Rounding::Exact,
+        store: Store::Nothing,
+        out: 5,
+    };
+    let tile = |op, input| step(op, Fetch::Tile, input);
+    let one = |op, input| step(op, Fetch::One, input);
+    let stored = |step: ChainStep, out| ChainStep { store: Store::Tile, out, ..step };
+    let far = |step: ChainStep| ChainStep { is_far: true, ..step };
+    let chains = [
+        ("copy", vec![stored(far(tile(ChainOp::Load, 0)), 5)]),
+        ("add", vec![far(tile(ChainOp::Load, 0)), stored(far(tile(ChainOp::Add, 1)), 5)]),
+        (
+            "normalised",
+            vec![
+                far(tile(ChainOp::Load, 0)),
+                one(ChainOp::Sub, 2),
+                one(ChainOp::Mul, 3),
+                one(ChainOp::Add, 2),
+                stored(one(ChainOp::MaxPlain, 3), 5),
+            ],
+        ),
+        (
+            "derivative",
+            vec![
+                far(tile(ChainOp::Load, 0)),
+                stored(one(ChainOp::IfTrue, 3), 6),
+                one(ChainOp::Mul, 2),
+                stored(one(ChainOp::Add, 3), 7),
+                far(tile(ChainOp::Load, 1)),
+                one(ChainOp::Sub, 2),
+                one(ChainOp::Mul, 2),
+                stored(tile(ChainOp::SubFrom, 7), 5),
+            ],
+        ),
+    ];
+    let mut tiles: Vec<Vec<u64>> = (0..8).map(|_| vec![0; N / 2]).collect();
+    let slots: Vec<*mut u8> = tiles.iter_mut().map(|tile| tile.as_mut_ptr().cast()).collect();
+    for (name, steps) in chains {
+        // SAFETY: each slot has `N` elements.
+        bench.row(&format!("chain {name}"), || unsafe { f(N, &steps, std::hint::black_box(slots.as_ptr())) });
     }
 }
 

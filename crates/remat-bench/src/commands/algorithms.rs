@@ -113,7 +113,7 @@ const OTHERS: &str = "other operations";
 /// The share of each algorithm in the time of a step, the largest first, `by_type` of its results or of all; what has no algorithm is one row.
 fn shares(profile: &Profile, by_type: bool) -> String {
     let groups = profile.grouped(|step| match step.algorithm {
-        Some(_) if by_type => format!("{} {}, {}", step.name(), step.aval, step.loc.role.name()),
+        _ if by_type => format!("{} {}, {}", step.name(), step.aval, step.loc.role.name()),
         Some(_) => step.name(),
         None => OTHERS.to_string(),
     });

@@ -176,7 +176,7 @@ trait Vector: Copy {
     unsafe fn round_any(self) -> Self;
 }
 
-/// The most vectors that take a step together: enough to keep a CPU with long latencies busy, and half of its registers.
+/// The most vectors that take a step together: enough to keep a CPU with long latencies busy, and half of its registers with AVX2.
 #[cfg(target_arch = "x86_64")]
 const MOST: usize = 8;
 
@@ -240,9 +240,9 @@ unsafe fn group<V: Vector, const COUNT: usize, const IS_PART: bool>(
     // SAFETY: of each slot, the elements from `start` on are read or written, which are `n` in all, as the caller promises.
     unsafe {
         let at = |slot: u32| *slots.add(slot as usize);
-        let tile = |slot: u32, i: usize| at(slot).cast::<f32>().wrapping_add(start + i * len);
-        let narrow = |slot: u32, i: usize| at(slot).cast::<u16>().wrapping_add(start + i * len);
-        let bools = |slot: u32, i: usize| at(slot).wrapping_add(start + i * len);
+        let tile = |slot: u32| at(slot).cast::<f32>().wrapping_add(start);
+        let narrow = |slot: u32| at(slot).cast::<u16>().wrapping_add(start);
+        let bools = |slot: u32| at(slot).wrapping_add(start);
         let zero = V::splat(0.0);
         macro_rules! whole_or_part {
             ($f:ident / $part:ident ($($x:expr),*) $i:expr) => {
@@ -258,68 +258,88 @@ unsafe fn group<V: Vector, const COUNT: usize, const IS_PART: bool>(
         for step in steps {
             if step.is_far {
                 match step.fetch {
-                    Fetch::Tile => fetch_ahead(tile(step.input, 0).cast(), size_of::<f32>()),
-                    _ => fetch_ahead(narrow(step.input, 0).cast(), size_of::<u16>()),
+                    Fetch::Tile => fetch_ahead(tile(step.input).cast(), size_of::<f32>()),
+                    _ => fetch_ahead(narrow(step.input).cast(), size_of::<u16>()),
                 }
             }
-            let y = match step.fetch {
-                Fetch::Nothing | Fetch::Itself => x,
-                Fetch::Tile => each!(i => whole_or_part!(load / load_part(tile(step.input, i)) i)),
-                Fetch::Bf16 => each!(i => whole_or_part!(load_bf16 / load_bf16_part(narrow(step.input, i)) i)),
-                Fetch::One => {
-                    let one = V::splat(at(step.input).cast::<f32>().read());
-                    each!(_i => one)
-                }
-                Fetch::OneBf16 => {
-                    let bits = u32::from(at(step.input).cast::<u16>().read()) << 16;
-                    let one = V::splat(f32::from_bits(bits));
-                    each!(_i => one)
-                }
-            };
             macro_rules! compare {
-                ($predicate:literal) => {
-                    each!(i, x, y => {
-                        let to = bools(step.bools, i);
-                        if IS_PART {
-                            x.compare_part::<$predicate>(y, to, left(i));
-                        } else {
-                            x.compare::<$predicate>(y, to);
-                        }
-                        x
-                    })
-                };
+                ($predicate:literal, $i:ident: $x:expr, $y:expr) => {{
+                    let to = bools(step.bools).wrapping_add($i * len);
+                    if IS_PART {
+                        $x.compare_part::<$predicate>($y, to, left($i));
+                    } else {
+                        $x.compare::<$predicate>($y, to);
+                    }
+                    $x
+                }};
             }
             macro_rules! select {
-                ($x:ident, $y:ident => $chosen:ident, $other:ident) => {
-                    each!(i, $x, $y => {
-                        whole_or_part!(select / select_part($chosen, $other, bools(step.bools, i).cast_const()) i)
-                    })
+                ($i:ident: $chosen:expr, $other:expr) => {{
+                    let from = bools(step.bools).cast_const().wrapping_add($i * len);
+                    whole_or_part!(select / select_part($chosen, $other, from) $i)
+                }};
+            }
+            // The result of the step, where the other operand of vector `$i` is `$y`.
+            macro_rules! result {
+                ($i:ident => $y:expr) => {
+                    match step.op {
+                        ChainOp::Keep => x,
+                        ChainOp::Load => each!($i => $y),
+                        ChainOp::Neg => each!(_i, x => x.neg()),
+                        ChainOp::Sqrt => each!(_i, x => x.sqrt()),
+                        ChainOp::Add => each!($i, x => x.add($y)),
+                        ChainOp::Sub => each!($i, x => x.sub($y)),
+                        ChainOp::SubFrom => each!($i, x => $y.sub(x)),
+                        ChainOp::Mul => each!($i, x => x.mul($y)),
+                        ChainOp::Div => each!($i, x => x.div($y)),
+                        ChainOp::DivInto => each!($i, x => $y.div(x)),
+                        ChainOp::Max => each!($i, x => x.max($y)),
+                        ChainOp::Min => each!($i, x => x.min($y)),
+                        ChainOp::MaxPlain => each!($i, x => x.max_plain($y)),
+                        ChainOp::MinPlain => each!($i, x => x.min_plain($y)),
+                        ChainOp::IfTrue => each!($i, x => select!($i: x, $y)),
+                        ChainOp::IfFalse => each!($i, x => select!($i: $y, x)),
+                        // The predicates that do not signal for quiet NaN. Of these only `Ne` is true for NaN.
+                        ChainOp::Lt => each!($i, x => compare!(0x11, $i: x, $y)),
+                        ChainOp::Le => each!($i, x => compare!(0x12, $i: x, $y)),
+                        ChainOp::Gt => each!($i, x => compare!(0x1E, $i: x, $y)),
+                        ChainOp::Ge => each!($i, x => compare!(0x1D, $i: x, $y)),
+                        ChainOp::Eq => each!($i, x => compare!(0x00, $i: x, $y)),
+                        ChainOp::Ne => each!($i, x => compare!(0x04, $i: x, $y)),
+                    }
                 };
             }
-            x = match step.op {
-                ChainOp::Keep => x,
-                ChainOp::Load => y,
-                ChainOp::Neg => each!(_i, x => x.neg()),
-                ChainOp::Sqrt => each!(_i, x => x.sqrt()),
-                ChainOp::Add => each!(_i, x, y => x.add(y)),
-                ChainOp::Sub => each!(_i, x, y => x.sub(y)),
-                ChainOp::SubFrom => each!(_i, x, y => y.sub(x)),
-                ChainOp::Mul => each!(_i, x, y => x.mul(y)),
-                ChainOp::Div => each!(_i, x, y => x.div(y)),
-                ChainOp::DivInto => each!(_i, x, y => y.div(x)),
-                ChainOp::Max => each!(_i, x, y => x.max(y)),
-                ChainOp::Min => each!(_i, x, y => x.min(y)),
-                ChainOp::MaxPlain => each!(_i, x, y => x.max_plain(y)),
-                ChainOp::MinPlain => each!(_i, x, y => x.min_plain(y)),
-                ChainOp::IfTrue => select!(x, y => x, y),
-                ChainOp::IfFalse => select!(x, y => y, x),
-                // The predicates that do not signal for quiet NaN. Of these only `Ne` is true for NaN.
-                ChainOp::Lt => compare!(0x11),
-                ChainOp::Le => compare!(0x12),
-                ChainOp::Gt => compare!(0x1E),
-                ChainOp::Ge => compare!(0x1D),
-                ChainOp::Eq => compare!(0x00),
-                ChainOp::Ne => compare!(0x04),
+            let one = || match step.fetch {
+                Fetch::OneBf16 => f32::from_bits(u32::from(at(step.input).cast::<u16>().read()) << 16),
+                _ => at(step.input).cast::<f32>().read(),
+            };
+            let itself: [V; MOST] = x.into();
+            // The other operand is loaded by the instruction that reads it. If it were loaded before, all vectors of it would take registers,
+            // and AVX2 has 16 of them: half of each step would be moves between registers and spills.
+            x = match step.fetch {
+                Fetch::Nothing | Fetch::Itself => result!(i => itself[i]),
+                Fetch::Tile if !IS_PART => {
+                    let from = tile(step.input);
+                    result!(i => V::load(from.wrapping_add(i * len)))
+                }
+                Fetch::Bf16 if !IS_PART => {
+                    let from = narrow(step.input);
+                    result!(i => V::load_bf16(from.wrapping_add(i * len)))
+                }
+                // Parts take many instructions to load, so that all steps share them.
+                Fetch::Tile | Fetch::Bf16 => {
+                    let (wide, narrow, is_wide) = (tile(step.input), narrow(step.input), step.fetch == Fetch::Tile);
+                    let mut others = [zero; MOST];
+                    each!(do i => others[i] = match is_wide {
+                        true => V::load_part(wide.wrapping_add(i * len), left(i)),
+                        false => V::load_bf16_part(narrow.wrapping_add(i * len), left(i)),
+                    });
+                    result!(i => others[i])
+                }
+                Fetch::One | Fetch::OneBf16 => {
+                    let one = V::splat(one());
+                    result!(_i => one)
+                }
             };
             match step.round {
                 Rounding::Exact => {}
@@ -329,20 +349,23 @@ unsafe fn group<V: Vector, const COUNT: usize, const IS_PART: bool>(
             match step.store {
                 Store::Nothing => {}
                 Store::Register => {
+                    let to = tile(step.out);
                     each!(do i, x => {
                         if left(i) > 0 {
-                            x.store(tile(step.out, i));
+                            x.store(to.wrapping_add(i * len));
                         }
                     });
                 }
                 Store::Tile => {
+                    let to = tile(step.out);
                     each!(do i, x => {
-                        whole_or_part!(store / store_part(x, tile(step.out, i)) i);
+                        whole_or_part!(store / store_part(x, to.wrapping_add(i * len)) i);
                     });
                 }
                 Store::Bf16 => {
+                    let to = narrow(step.out);
                     each!(do i, x => {
-                        whole_or_part!(store_bf16 / store_bf16_part(x, narrow(step.out, i)) i);
+                        whole_or_part!(store_bf16 / store_bf16_part(x, to.wrapping_add(i * len)) i);
                     });
                 }
             }
