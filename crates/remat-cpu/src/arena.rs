@@ -118,14 +118,14 @@ fn initialise(start: NonNull<u8>, bytes: usize) {
 #[cfg(all(target_os = "linux", not(miri)))]
 const HUGE_PAGE: usize = 2 << 20;
 
-/// From this size on, glibc gives each block its own mapping, whatever was freed before: `DEFAULT_MMAP_THRESHOLD_MAX`. A smaller block
-/// comes from the heap. The advice applies to addresses, not to a block, and would outlive such a block there.
+/// The least block that holds a whole huge page wherever it begins. glibc may take a block of less than 32 MiB from the heap
+/// (`DEFAULT_MMAP_THRESHOLD_MAX`), where the advice outlives the block: if its memory was given back to the system, a small block there may
+/// bring in 2 MiB. (Row "Results in huge pages" of docs/EXPERIMENTS.md.)
 #[cfg(all(target_os = "linux", not(miri)))]
-const LEAST_ADVISED: usize = 4 << 20;
+const LEAST_ADVISED: usize = 2 * HUGE_PAGE;
 
-/// Asks the system to back large new memory by huge pages. Page faults then bring 2 MiB instead of 4 KiB, and kernels that read columns
-/// miss the TLB less often. Only huge pages that lie entirely in the block are advised, so that no memory becomes resident that was not
-/// asked for.
+/// Asks the system to back a large block by huge pages. Page faults then bring 2 MiB instead of 4 KiB, and kernels that read columns
+/// miss the TLB less often. Only huge pages that lie entirely in the block are advised, so that the block takes no more memory than its own.
 fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

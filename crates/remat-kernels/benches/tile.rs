@@ -1,7 +1,7 @@
 //! How fast the functions of tiles are: `cargo bench -p remat-kernels --bench tile [-- FILTER]`.
 //!
-//! A row has the nanoseconds per element of a tile of 1024 elements: at each level of this CPU with an output of its own, and
-//! at the best level in place of an operand (where their sizes allow it) and for a tile of 1000 elements, which is not whole
+//! A row of an elementwise function has the nanoseconds per element of a tile of 1024 elements: at each level of this CPU with an output of
+//! its own, and at the best level in place of an operand (where their sizes allow it) and for a tile of 1000 elements, which is not whole
 //! blocks. Each is the least of many times.
 
 #![allow(dead_code, unused_imports, unused_macros, missing_docs, unreachable_pub, unsafe_code)]
@@ -100,16 +100,15 @@ fn moves(bench: &Bench) {
     }
 }
 
-/// Chains as batch norm and its derivative have them, in nanoseconds per element of all steps together.
+/// Chains as batch norm and its derivative have them: the time of all steps together.
 fn chains(bench: &Bench) {
-    use tile::chain::{ChainOp, ChainStep, Fetch, Rounding, Store, function};
-    let Some(f) = function() else { return };
+    use tile::chain::{ChainOp, ChainStep, Fetch, Rounding, Store, function_at};
     let step = |op, fetch, input| ChainStep {
         op,
         fetch,
         input,
         is_far: false,
-        bools: 4,
+        bools: 2,
         round: Rounding::Exact,
         store: Store::Nothing,
         out: 5,
@@ -120,6 +119,13 @@ fn chains(bench: &Bench) {
     let far = |step: ChainStep| ChainStep { is_far: true, ..step };
     let chains = [
         ("copy", vec![stored(far(tile(ChainOp::Load, 0)), 5)]),
+        (
+            "add of bf16",
+            vec![
+                far(step(ChainOp::Load, Fetch::Bf16, 0)),
+                ChainStep { round: Rounding::Bf16, store: Store::Bf16, ..far(step(ChainOp::Add, Fetch::Bf16, 1)) },
+            ],
+        ),
         ("add", vec![far(tile(ChainOp::Load, 0)), stored(far(tile(ChainOp::Add, 1)), 5)]),
         (
             "normalised",
@@ -137,19 +143,27 @@ fn chains(bench: &Bench) {
                 far(tile(ChainOp::Load, 0)),
                 stored(one(ChainOp::IfTrue, 3), 6),
                 one(ChainOp::Mul, 2),
-                stored(one(ChainOp::Add, 3), 7),
+                stored(one(ChainOp::Add, 3), 4),
                 far(tile(ChainOp::Load, 1)),
                 one(ChainOp::Sub, 2),
                 one(ChainOp::Mul, 2),
-                stored(tile(ChainOp::SubFrom, 7), 5),
+                stored(tile(ChainOp::SubFrom, 4), 5),
             ],
         ),
     ];
-    let mut tiles: Vec<Vec<u64>> = (0..8).map(|_| vec![0; N / 2]).collect();
-    let slots: Vec<*mut u8> = tiles.iter_mut().map(|tile| tile.as_mut_ptr().cast()).collect();
+    // As registers of a loop: at multiples of a cache line, and no two with the same offset in a page.
+    const STRIDE: usize = 4 * N + 320;
+    let mut memory = vec![0u64; STRIDE];
+    let first = memory.as_mut_ptr().cast::<u8>();
+    let first = first.wrapping_add(first.align_offset(64));
+    let slots: Vec<*mut u8> = (0..7).map(|slot| first.wrapping_add(slot * STRIDE)).collect();
     for (name, steps) in chains {
-        // SAFETY: each slot has `N` elements.
-        bench.row(&format!("chain {name}"), || unsafe { f(N, &steps, std::hint::black_box(slots.as_ptr())) });
+        for (level, n) in Level::all().flat_map(|level| [(level, N), (level, 1000)]) {
+            let Some(f) = function_at(level) else { continue };
+            let name = format!("chain {name}, {n}, {:?}", level.instructions());
+            // SAFETY: each of the seven slots has room for `N` elements.
+            bench.row(&name, || unsafe { f(n, &steps, std::hint::black_box(slots.as_ptr())) });
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Steps to time, after one that is not; the profile is that of the step with the median time
     #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     repeat: usize,
-    /// A row for each type of a result, in each part of a step
+    /// A row for each operation, with or without an algorithm, by the type of its largest result and the part of the step
     #[arg(long)]
     by_type: bool,
     /// List the algorithms in the order in which they are tried, and run nothing
@@ -110,12 +110,17 @@ fn list(out: &mut impl Write) -> Result<()> {
 /// The name of what is no convolution, product or attention.
 const OTHERS: &str = "other operations";
 
-/// The share of each algorithm in the time of a step, the largest first, `by_type` of its results or of all; what has no algorithm is one row.
+/// The share of each algorithm in the time of a step, the largest first; what has no algorithm is one row. If `by_type`, that of each
+/// operation, by the type of its largest result and the part of the step.
 fn shares(profile: &Profile, by_type: bool) -> String {
-    let groups = profile.grouped(|step| match step.algorithm {
-        _ if by_type => format!("{} {}, {}", step.name(), step.aval, step.loc.role.name()),
-        Some(_) => step.name(),
-        None => OTHERS.to_string(),
+    let groups = profile.grouped(|step| {
+        if by_type {
+            format!("{} {}, {}", step.name(), step.aval, step.loc.role.name())
+        } else if step.algorithm.is_some() {
+            step.name()
+        } else {
+            OTHERS.to_string()
+        }
     });
     let row = |name: &str, steps: usize, time: Duration| {
         let share = 100.0 * time.as_secs_f64() / profile.total.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -146,7 +151,15 @@ mod tests {
             "{text}"
         );
         let text = shares(&profile, true);
-        assert!(text.contains(" f32[1,8,8,8], forward") && text.contains(" f32[8,3,3,3], derivative"), "{text}");
+        let has = |name: &str, end: &str| {
+            text.lines()
+                .any(|line| line.split("  ").next().is_some_and(|row| row.starts_with(name) && row.ends_with(end)))
+        };
+        assert!(has("conv_general_dilated[", " f32[1,8,8,8], forward"), "{text}");
+        assert!(has("conv_general_dilated[", " f32[8,3,3,3], derivative"), "{text}");
+        let other = profile.steps.iter().find(|step| step.algorithm.is_none()).unwrap();
+        assert!(has(&other.name(), &format!(" {}, {}", other.aval, other.loc.role.name())), "{text}");
+        assert!(!text.contains(OTHERS), "{text}");
     }
 
     #[test]

@@ -117,8 +117,9 @@ pub(crate) enum Store {
 ///
 /// # Safety
 /// `slots` has a pointer for each number in the steps, aligned to its elements and valid for `n` of them, or for one if a single element is
-/// fetched; bools are 0 or 1. Written memory overlaps read memory only if both have the same first element and elements of the same size,
-/// and no later step reads the old content.
+/// fetched; bools are 0 or 1. Written memory overlaps read memory only if both have the same first element, written elements are no larger than
+/// read ones, and no later step reads the old content. (Vectors are read and written in ascending order, so that bools may take the place of
+/// the tile that they compare.)
 pub(crate) type ChainFn = unsafe fn(n: usize, steps: &[ChainStep], slots: *const *mut u8);
 
 /// The function that computes chains, if this CPU has vectors for it.
@@ -309,36 +310,44 @@ unsafe fn group<V: Vector, const COUNT: usize, const IS_PART: bool>(
                     }
                 };
             }
-            let one = || match step.fetch {
+            let number = || match step.fetch {
                 Fetch::OneBf16 => f32::from_bits(u32::from(at(step.input).cast::<u16>().read()) << 16),
                 _ => at(step.input).cast::<f32>().read(),
             };
-            let itself: [V; MOST] = x.into();
-            // The other operand is loaded by the instruction that reads it. If it were loaded before, all vectors of it would take registers,
-            // and AVX2 has 16 of them: half of each step would be moves between registers and spills.
-            x = match step.fetch {
-                Fetch::Nothing | Fetch::Itself => result!(i => itself[i]),
-                Fetch::Tile if !IS_PART => {
-                    let from = tile(step.input);
-                    result!(i => V::load(from.wrapping_add(i * len)))
+            let mut others: [V; MOST] = x.into();
+            x = if IS_PART {
+                // Parts are short: the operations are compiled once for operands of every kind.
+                match step.fetch {
+                    Fetch::Nothing | Fetch::Itself => {}
+                    Fetch::Tile => {
+                        let from = tile(step.input);
+                        each!(do i => others[i] = V::load_part(from.wrapping_add(i * len), left(i)));
+                    }
+                    Fetch::Bf16 => {
+                        let from = narrow(step.input);
+                        each!(do i => others[i] = V::load_bf16_part(from.wrapping_add(i * len), left(i)));
+                    }
+                    Fetch::One | Fetch::OneBf16 => others = [V::splat(number()); MOST],
                 }
-                Fetch::Bf16 if !IS_PART => {
-                    let from = narrow(step.input);
-                    result!(i => V::load_bf16(from.wrapping_add(i * len)))
-                }
-                // Parts take many instructions to load, so that all steps share them.
-                Fetch::Tile | Fetch::Bf16 => {
-                    let (wide, narrow, is_wide) = (tile(step.input), narrow(step.input), step.fetch == Fetch::Tile);
-                    let mut others = [zero; MOST];
-                    each!(do i => others[i] = match is_wide {
-                        true => V::load_part(wide.wrapping_add(i * len), left(i)),
-                        false => V::load_bf16_part(narrow.wrapping_add(i * len), left(i)),
-                    });
-                    result!(i => others[i])
-                }
-                Fetch::One | Fetch::OneBf16 => {
-                    let one = V::splat(one());
-                    result!(_i => one)
+                result!(i => others[i])
+            } else {
+                // The other operand is loaded where it is used. Loaded before, its vectors would take as many registers as the value's, and
+                // both take all that AVX2 has: half of a step would be moves and spills. (Row "Operands of chains that are loaded where they
+                // are used" of docs/EXPERIMENTS.md.)
+                match step.fetch {
+                    Fetch::Nothing | Fetch::Itself => result!(i => others[i]),
+                    Fetch::Tile => {
+                        let from = tile(step.input);
+                        result!(i => V::load(from.wrapping_add(i * len)))
+                    }
+                    Fetch::Bf16 => {
+                        let from = narrow(step.input);
+                        result!(i => V::load_bf16(from.wrapping_add(i * len)))
+                    }
+                    Fetch::One | Fetch::OneBf16 => {
+                        let number = V::splat(number());
+                        result!(_i => number)
+                    }
                 }
             };
             match step.round {

@@ -156,6 +156,7 @@ fn each_step_does_what_it_says() {
                 for n in LENGTHS {
                     for (load, round, store) in [
                         (Fetch::Tile, Rounding::Exact, Store::Tile),
+                        (Fetch::Bf16, Rounding::Exact, Store::Tile),
                         (Fetch::Tile, Rounding::Exact, Store::Register),
                         (Fetch::Tile, Rounding::AnyToBf16, Store::Bf16),
                         (Fetch::Bf16, Rounding::Bf16, Store::Bf16),
@@ -176,23 +177,82 @@ fn each_step_does_what_it_says() {
 
 #[test]
 fn a_bound_that_is_plain_is_one_instruction() {
-    for level in Level::all() {
+    const NUMBERS: [f32; 11] =
+        [-0.0, 0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-45, -1e-45, 6.0, 7.0];
+    for (level, n) in Level::all().flat_map(|level| LENGTHS.map(|n| (level, n))) {
         let Some(chain) = function_at(level) else { continue };
-        let x = [-0.0, 0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-45, -1e-45, 6.0, 7.0];
+        let x: Vec<f32> = NUMBERS.into_iter().cycle().take(n).collect();
         for (op, bounds) in
             [(ChainOp::MaxPlain, [0.0, 1.0, -1.0, f32::NEG_INFINITY]), (ChainOp::MinPlain, [-0.0, 6.0, -1.0, 1e30])]
         {
-            for bound in bounds {
-                let (mut from, mut to, mut bound) = (x, x, [bound]);
-                let slots = [from.as_mut_ptr(), bound.as_mut_ptr(), to.as_mut_ptr()].map(|x| x.cast::<u8>());
+            let f: fn(f32, f32) -> f32 = if op == ChainOp::MaxPlain { Number::maximum } else { Number::minimum };
+            for (bound, fetch) in bounds.into_iter().flat_map(|bound| {
+                [Fetch::One, Fetch::OneBf16, Fetch::Tile, Fetch::Bf16].map(|fetch| (round_to_bf16(bound), fetch))
+            }) {
+                let (mut from, mut to) = (x.clone(), vec![7.0f32; n]);
+                let (mut wide, mut narrow) = (vec![bound; n.max(1)], vec![to_bf16(bound); n.max(1)]);
+                let is_narrow = matches!(fetch, Fetch::Bf16 | Fetch::OneBf16);
+                let bounds = if is_narrow { narrow.as_mut_ptr().cast() } else { wide.as_mut_ptr().cast::<u8>() };
+                let slots = [from.as_mut_ptr().cast(), bounds, to.as_mut_ptr().cast()];
                 let load = ChainStep { out: 0, ..step(ChainOp::Load, Fetch::Tile, Rounding::Exact, Store::Nothing) };
-                let limit = ChainStep { input: 1, out: 2, ..step(op, Fetch::One, Rounding::Exact, Store::Tile) };
-                // SAFETY: there are as many elements of the first and the last slot.
-                unsafe { chain(x.len(), &[load, limit], slots.as_ptr()) };
-                let f: fn(f32, f32) -> f32 = if op == ChainOp::MaxPlain { Number::maximum } else { Number::minimum };
-                let expected = x.map(|x| f(x, bound[0]).to_bits());
-                assert_eq!(to.map(f32::to_bits), expected, "{level:?} {op:?} {bound:?}");
+                let limit = ChainStep { input: 1, out: 2, ..step(op, fetch, Rounding::Exact, Store::Tile) };
+                // SAFETY: there are `n` elements of each slot, one at least of the bounds.
+                unsafe { chain(n, &[load, limit], slots.as_ptr()) };
+                let expected: Vec<u32> = x.iter().map(|&x| f(x, bound).to_bits()).collect();
+                let got: Vec<u32> = to.into_iter().map(f32::to_bits).collect();
+                assert_eq!(got, expected, "{level:?} {op:?} {bound:?} {fetch:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn steps_without_another_operand_read_no_slot() {
+    let fs: [(ChainOp, fn(f32) -> f32); 3] =
+        [(ChainOp::Keep, |x| x), (ChainOp::Neg, |x| -x), (ChainOp::Sqrt, f32::sqrt)];
+    for (level, n) in Level::all().flat_map(|level| LENGTHS.map(|n| (level, n))) {
+        let Some(chain) = function_at(level) else { continue };
+        for (op, f) in fs {
+            let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let (mut from, mut to) = (x.clone(), vec![7.0f32; n]);
+            let slots = [from.as_mut_ptr().cast::<u8>(), std::ptr::null_mut(), to.as_mut_ptr().cast()];
+            let load = ChainStep { out: 0, ..step(ChainOp::Load, Fetch::Tile, Rounding::Exact, Store::Nothing) };
+            let step = step(op, Fetch::Nothing, Rounding::Exact, Store::Tile);
+            let step = ChainStep { input: 1, is_far: false, out: 2, ..step };
+            // SAFETY: there are `n` elements of the first and the last slot, and no step fetches from the other.
+            unsafe { chain(n, &[load, step], slots.as_ptr()) };
+            assert_eq!(to, x.into_iter().map(f).collect::<Vec<f32>>(), "{level:?} {op:?}");
+        }
+    }
+}
+
+#[test]
+fn bools_take_the_place_of_the_tile_that_they_compare() {
+    let mut stream = Stream::new(5);
+    for (level, n) in Level::all().flat_map(|level| LENGTHS.map(|n| (level, n))) {
+        let Some(chain) = function_at(level) else { continue };
+        let compares = [ChainOp::Lt, ChainOp::Le, ChainOp::Gt, ChainOp::Ge, ChainOp::Eq, ChainOp::Ne];
+        for op in compares {
+            let mut numbers = || (0..n).map(|_| number(&mut stream)).collect::<Vec<f32>>();
+            let (x, y) = (numbers(), numbers());
+            let (mut from, mut place) = (x.clone(), y.clone());
+            let slots = [from.as_mut_ptr().cast::<u8>(), place.as_mut_ptr().cast()];
+            let load = ChainStep { out: 0, ..step(ChainOp::Load, Fetch::Tile, Rounding::Exact, Store::Nothing) };
+            let compare = step(op, Fetch::Tile, Rounding::Exact, Store::Nothing);
+            let compare = ChainStep { input: 1, bools: 1, out: 0, ..compare };
+            // SAFETY: there are `n` elements of each slot; the bools begin where the numbers do, and are smaller.
+            unsafe { chain(n, &[load, compare], slots.as_ptr()) };
+            let got: Vec<u8> = place.iter().flat_map(|x| x.to_ne_bytes()).take(n).collect();
+            let holds = |x: f32, y: f32| match op {
+                ChainOp::Lt => x < y,
+                ChainOp::Le => x <= y,
+                ChainOp::Gt => x > y,
+                ChainOp::Ge => x >= y,
+                ChainOp::Eq => x == y,
+                _ => x != y,
+            };
+            let expected: Vec<u8> = x.iter().zip(&y).map(|(&x, &y)| holds(x, y).into()).collect();
+            assert_eq!(got, expected, "{n} elements, {level:?} {op:?}");
         }
     }
 }

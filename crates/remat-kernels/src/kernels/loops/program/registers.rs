@@ -45,8 +45,8 @@ impl Program {
         let mut after_chain: Vec<usize> = Vec::new();
         for (i, &(event, is_last)) in events.iter().enumerate() {
             // A result may take the register of an operand that dies here if their elements have the same size: tile functions work in
-            // place then, except for reductions and broadcasts. Later steps of a chain may take it too, since their elements are no larger
-            // than f32.
+            // place then, except for reductions and broadcasts. So may the step of a chain that reads it last, also for bools, and later
+            // ones: their elements are no larger than f32.
             let mut dies = event.ins(&self.args);
             dies.sort_unstable();
             dies.dedup();
