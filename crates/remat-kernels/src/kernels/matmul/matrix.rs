@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::blocked::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::element::Elements;
 use super::narrow::ToPrefetch;
-use super::pack::{RowsToPanels, copy_columns, copy_rows, pack_transposed, transpose_rows, widen_rows};
+use super::pack::{RowsToPanels, copy_columns, copy_elements, pack_transposed, transpose_rows};
 use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::base::strided::Rows;
 
@@ -184,12 +184,10 @@ impl<A: Accumulator> Matrix<'_, A> {
     /// Copies a part whose neighbours in memory are neighbours along the free dimensions to panels, row by row. Returns false if elements
     /// must be converted, or the strides are not the same everywhere.
     fn copy_rows(&self, free: &Range<usize>, depth: &Range<usize>, shape: RowsToPanels, to: &mut [A]) -> bool {
-        match (self.strides(free, depth), self.elements.numbers(), self.elements.bf16()) {
-            (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, shape, to),
-            (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, shape, to),
-            _ => return false,
+        match self.strides(free, depth) {
+            Some((first, 1, stride)) => copy_elements(&self.elements, (first, stride), shape, to),
+            _ => false,
         }
-        true
     }
 }
 

@@ -157,17 +157,17 @@ multiversion! {
 ///
 /// # Panics
 /// If there are fewer elements than the panels get, or panels are shorter.
-pub(super) fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsToPanels, to: &mut [A]) {
+fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsToPanels, to: &mut [A]) {
     shape.check(from.len(), stride, to.len());
     // SAFETY: all elements are inside of the slices (checked).
     unsafe { copy::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
 }
 
 /// Copies columns of a right operand to panels of `width`, from row to row, and fills the rest of the last panel with zeros: `columns`
-/// neighbours of each of `depth` rows, which are `stride` apart. Returns false if the elements must be converted.
+/// neighbours of each of `depth` rows, which are `stride` apart. Returns false as [`copy_elements`] does.
 ///
 /// # Panics
-/// As [`copy_rows`], and if there are fewer than `first` elements.
+/// As [`copy_elements`].
 pub(in crate::kernels) fn copy_columns<A: Accumulator>(
     elements: &Elements<'_, A>,
     (first, stride): (usize, usize),
@@ -176,6 +176,19 @@ pub(in crate::kernels) fn copy_columns<A: Accumulator>(
     to: &mut [A],
 ) -> bool {
     let shape = RowsToPanels { count: columns, depth, height: width, width, panel: width * depth, fills: true };
+    copy_elements(elements, (first, stride), shape, to)
+}
+
+/// As [`copy_rows`], from an element on. Returns false if the elements must be converted by more than widening bf16.
+///
+/// # Panics
+/// As [`copy_rows`], and if there are fewer than `first` elements.
+pub(super) fn copy_elements<A: Accumulator>(
+    elements: &Elements<'_, A>,
+    (first, stride): (usize, usize),
+    shape: RowsToPanels,
+    to: &mut [A],
+) -> bool {
     match (elements.numbers(), elements.bf16()) {
         (Some(from), _) => copy_rows(&from[first..], stride, shape, to),
         (_, Some(from)) => widen_rows(&from[first..], stride, shape, to),
@@ -188,7 +201,7 @@ pub(in crate::kernels) fn copy_columns<A: Accumulator>(
 ///
 /// # Panics
 /// As [`copy_rows`].
-pub(super) fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, shape: RowsToPanels, to: &mut [A]) {
+fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, shape: RowsToPanels, to: &mut [A]) {
     shape.check(from.len(), stride, to.len());
     // SAFETY: all elements are inside of the slices (checked).
     unsafe { widen::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
