@@ -12,8 +12,8 @@ use support::{fixtures, programs};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-/// How often each file is damaged.
-const MUTATIONS: u64 = 1_000;
+/// How often each file is damaged, in quick and in thorough tests.
+const MUTATIONS: [u64; 2] = [250, 1_000];
 
 /// The most memory of an import of these files, by their sizes: a byte may stand for several numbers, and an operation for several equations.
 /// The most that was seen is 160. What an operation stands for is counted, so that any file is bounded too, by the limit on equations.
@@ -65,7 +65,9 @@ fn damage(file: &[u8], numbers: &mut Numbers) -> Vec<u8> {
 
 #[test]
 fn damaged_files_are_errors_or_programs() {
-    let mutations = std::env::var("REMAT_MUTATIONS").map_or(MUTATIONS, |count| count.parse().unwrap());
+    let [quick, thorough] = MUTATIONS;
+    let given = std::env::var("REMAT_MUTATIONS");
+    let mutations = given.map_or(remat_testkit::sized(quick, thorough), |count| count.parse().unwrap());
     let (mut accepted, mut refused, mut most) = (0u64, 0u64, 0.0f64);
     for (i, (name, file)) in programs(&fixtures()).into_iter().enumerate() {
         let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15 ^ (i as u64 + 1));
