@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use remat_testkit::not_tested;
+use remat_testkit::{not_tested, sized};
 
 /// A control group, which is removed at the end.
 struct Group {
@@ -90,7 +90,7 @@ fn a_run_that_fits_a_control_group_is_not_killed_there() {
     let needs = run(44 << 20).unwrap_err();
     assert!(run(bytes(needs - 6.0)).is_err());
     // What it needs differs by a little from run to run. With the least with which it starts, it ends too.
-    let started = (-4..=8).find(|more| run(bytes(needs + f64::from(*more))).is_ok());
+    let started = (-4..=8).step_by(sized(2, 1)).find(|more| run(bytes(needs + f64::from(*more))).is_ok());
     assert!(started.is_some(), "{needs} MiB");
 }
 
@@ -118,6 +118,6 @@ fn a_model_that_is_evaluated_in_a_control_group_is_not_killed_there() {
     // The program alone would fit.
     assert!(process > 12.0 && run(bytes(program + 4.0)).is_err(), "{program} MiB beside {process} MiB");
     // The last batch is smaller, and its program takes no memory beside that of the others.
-    let started = (-12..=8).find(|more| run(bytes(program + process + f64::from(*more))).is_ok());
+    let started = (-12..=8).step_by(sized(2, 1)).find(|more| run(bytes(program + process + f64::from(*more))).is_ok());
     assert!(started.is_some(), "{program} MiB beside {process} MiB");
 }

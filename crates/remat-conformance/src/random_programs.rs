@@ -374,12 +374,12 @@ pub fn arguments(seed: usize) -> Args {
     SHAPES.iter().map(|s| Tensor::from_vec((0..s.iter().product()).map(|_| next()).collect(), s.to_vec())).collect()
 }
 
-/// How random programs are tested: on this number of cases in a thorough run and a quarter of them otherwise, the same in each run, so that
+/// How random programs are tested: on this number of cases in a thorough run and an eighth of them otherwise, the same in each run, so that
 /// a failure comes from the tested change. The environment variable `PROPTEST_CASES` sets another number, drawn anew in each run.
 pub fn config(cases: u32) -> ProptestConfig {
     let default = ProptestConfig { failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_some() {
         return default;
     }
-    ProptestConfig { cases: remat_testkit::sized(cases.div_ceil(4), cases), rng_seed: RngSeed::Fixed(0), ..default }
+    ProptestConfig { cases: remat_testkit::sized(cases.div_ceil(8), cases), rng_seed: RngSeed::Fixed(0), ..default }
 }

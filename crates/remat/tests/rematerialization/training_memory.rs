@@ -4,9 +4,10 @@ use remat::memory::{self, Change, Options, Part};
 use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 use remat::optim::{AdamW, Optimizer, Sgd};
 use remat::{DType, Layers, Policy, Result, Tensor, checkpoint_layers, jit, named_scope, random, scan, value_and_grad};
+use remat_testkit::sized;
 
 fn config() -> Gpt2Config {
-    Gpt2Config { vocab_size: 64, n_positions: 64, n_embd: 64, n_layer: 6, n_head: 4, ..Gpt2Config::default() }
+    Gpt2Config { vocab_size: 64, n_positions: 64, n_embd: 64, n_layer: sized(4, 6), n_head: 4, ..Gpt2Config::default() }
 }
 
 fn batch(size: usize) -> Tensor {
@@ -61,7 +62,8 @@ fn activations_dominate_a_large_batch_and_a_policy_helps_most() -> Result<()> {
 fn the_state_of_the_optimizer_dominates_a_small_batch() -> Result<()> {
     let model = Gpt2::init(random::key(0), &config(), DType::F32);
     let tokens = batch(1);
-    let report = memory::report(&AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens))?;
+    let options = Options { plans: false, ..Options::default() };
+    let report = memory::report_with(&options, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens))?;
     assert_eq!(report.largest(), Part::Optimizer, "{report}");
     let peak = |wanted: fn(&Change) -> bool| report.levers.iter().find(|l| wanted(&l.change)).map(|l| l.peak);
     let saved = |peak: Option<usize>| report.peak - peak.expect("it was tried");
@@ -163,14 +165,15 @@ fn a_mistake_in_the_loss_is_an_error() {
     let error = memory::report(&AdamW::default(), &model, |w: &Tensor| w.matmul(&Tensor::ones([2], DType::F32)));
     let error = error.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("tests/rematerialization/training_memory.rs"), "{error}");
-    let unknown = Options { layers: Some(Layers::named("blok")), ..Options::default() };
+    let unplanned = || Options { plans: false, ..Options::default() };
+    let unknown = Options { layers: Some(Layers::named("blok")), ..unplanned() };
     let tokens = batch(1);
     let model = Gpt2::init(random::key(0), &config(), DType::F32);
     let report = memory::report_with(&unknown, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens));
     let note = report.expect("the step can be planned").note.unwrap_or_default();
     assert_eq!(note, "the pattern `blok` matches no named scope; did you mean `block`?");
     // One policy with a name that nothing has leaves the others.
-    let options = Options { policies: vec![Policy::names(["hidde"]), Policy::Nothing], ..Options::default() };
+    let options = Options { policies: vec![Policy::names(["hidde"]), Policy::Nothing], ..unplanned() };
     let report = memory::report_with(&options, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens));
     let report = report.expect("the step can be planned");
     assert!(report.note.as_deref().unwrap_or_default().contains("`hidde`"), "{report}");

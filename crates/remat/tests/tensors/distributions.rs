@@ -6,6 +6,7 @@ use remat::{
     Checks, DType, ErrorKind, JitOptions, Policy, Result, Tensor, checkpoint, grad, jit, jit_with, jvp, make_jaxpr,
     value_and_grad, vmap,
 };
+use remat_testkit::sized;
 
 use super::random::{FLOATS, bits, check, check_within, reshaped, tensor, vectors};
 
@@ -292,7 +293,8 @@ fn gradients_are_the_same_under_every_policy() {
 #[test]
 fn derivatives_of_moments() {
     let n = 20_000;
-    for a in [0.3, 1.0, 4.0, 1000.0] {
+    let concentrations = [0.3, 1000.0, 1.0, 4.0];
+    for &a in &concentrations[..sized(2, concentrations.len())] {
         let draw = |a: &Tensor| random::gamma(random::key(0), [n], DType::F64, a);
         let (_, mean) = jvp(|a: &Tensor| draw(a).mean(..), &Tensor::from(a), &Tensor::from(1.0)).unwrap();
         assert!((mean.item::<f64>().unwrap() - 1.0).abs() < 0.02, "{a}: {mean}");

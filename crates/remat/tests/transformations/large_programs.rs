@@ -1,16 +1,17 @@
-//! Programs of a million equations, and regions nested as deep as a recursive function makes them.
+//! Programs of a million equations (a fifth of them in a quick run), and regions nested as deep as a recursive function makes them.
 
 use std::thread;
 
 use remat::ir::Jaxpr;
 use remat::{Policy, Tensor, checkpoint, grad, make_jaxpr, vjp};
+use remat_testkit::sized;
 
 /// Applies `sin` `length` times.
 fn chain(length: usize, x: &Tensor) -> Tensor {
     (0..length).fold(x.clone(), |y, _| y.sin())
 }
 
-/// Runs on a stack of 768 KiB, of which a trace asks for two thirds: no recursion over equations would pass.
+/// Runs on a stack of 768 KiB, of which a trace asks for two thirds: no recursion over these equations would pass.
 fn on_a_small_stack(f: impl FnOnce() + Send + 'static) {
     let thread = thread::Builder::new().stack_size(768 << 10).spawn(f);
     thread.and_then(|t| t.join().map_err(|_| std::io::Error::other("the thread panicked"))).unwrap();
@@ -19,7 +20,7 @@ fn on_a_small_stack(f: impl FnOnce() + Send + 'static) {
 #[test]
 fn a_million_equations_need_no_stack() {
     on_a_small_stack(|| {
-        let length = 1_000_000;
+        let length = sized(200_000, 1_000_000);
         let program = make_jaxpr(|x: &Tensor| chain(length, x))(&Tensor::from(1.0f32)).unwrap();
         assert_eq!(program.jaxpr.eqns.len(), length);
         assert!(program.to_string().len() > 20 * length);
@@ -30,7 +31,7 @@ fn a_million_equations_need_no_stack() {
 #[test]
 fn a_long_chain_is_differentiated_simplified_and_parsed_without_stack() {
     on_a_small_stack(|| {
-        let length = 100_000;
+        let length = sized(25_000, 100_000);
         let f = |x: &Tensor| checkpoint(Policy::Nothing, |x: &Tensor| chain(length, x))(x);
         let program = make_jaxpr(grad(f))(&Tensor::from(1.0f32)).unwrap();
         let text = program.jaxpr.to_string();
