@@ -89,7 +89,8 @@ fn a_run_that_fits_a_control_group_is_not_killed_there() {
     // With most of what it needs it is refused, and not killed: planning takes less.
     let needs = run(44 << 20).unwrap_err();
     assert!(run(bytes(needs - 6.0)).is_err());
-    // What it needs differs by a little from run to run. With the least with which it starts, it ends too.
+    // What it needs differs by a little from run to run. With the least with which it starts (to 2 MiB in a quick run), it
+    // ends too.
     let started = (-4..=8).step_by(sized(2, 1)).find(|more| run(bytes(needs + f64::from(*more))).is_ok());
     assert!(started.is_some(), "{needs} MiB");
 }

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::{error, folder, remat, stdout};
-use remat_testkit::sized;
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4 --sample 0";
 
@@ -179,7 +178,7 @@ fn a_text_of_ten_gigabytes_is_never_in_memory() {
     shell.args(["-c", "ulimit -v 600000; exec \"$REMAT\" eval r --text big.txt"]);
     shell.current_dir(at.path()).env("REMAT", env!("CARGO_BIN_EXE_remat")).stdout(Stdio::null()).stderr(Stdio::null());
     let mut command = shell.spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(sized(4, 10)));
+    std::thread::sleep(std::time::Duration::from_secs(remat_testkit::sized(4, 10)));
     let status = fs::read_to_string(format!("/proc/{}/status", command.id())).unwrap();
     let ended = command.try_wait().unwrap();
     command.kill().unwrap();

@@ -1,7 +1,7 @@
 //! How much the tests do that could go on for as long as one likes.
 
 /// `thorough` if the environment variable `REMAT_TEST_THOROUGH` is set and not 0, as `.ci/run` sets it for a second run, and
-/// `quick` otherwise: the number of random cases, or the size of a program whose plans are searched. A quick test still tests the same
+/// `quick` otherwise: the number of cases, the size of a program whose plans are searched, or how long a test watches. A quick test still tests the same
 /// property.
 ///
 /// ```

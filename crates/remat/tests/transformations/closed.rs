@@ -189,7 +189,7 @@ fn batches_agree_with_loops() {
     });
 }
 
-/// Policies of all kinds, which mention the names `a` and `b`. A quick run gives a program a half of them, and the next program the others.
+/// Policies of all kinds, which mention the names `a` and `b`. A quick run gives each program half of them, and the next program the other half.
 fn policies(program: &Program) -> Vec<Policy> {
     let save_every_second = |candidate: &remat::ir::Candidate<'_>| {
         let is_saved = matches!(candidate.op, Op::Prim(Prim::Unary(_) | Prim::DotGeneral(_)) | Op::Call(Call::Scan(_)));
@@ -211,7 +211,7 @@ fn policies(program: &Program) -> Vec<Policy> {
         Policy::Everything.and(Policy::Dots.not()),
         Policy::First(vec![Policy::save_and_offload_names([] as [&str; 0], ["a"]), Policy::Dots]),
     ];
-    let place = PROGRAMS.iter().position(|other| other.name == program.name).unwrap_or(0);
+    let place = PROGRAMS.iter().position(|other| other.name == program.name).expect("one of them");
     sized(all.iter().skip(place % 2).step_by(2).cloned().collect(), all)
 }
 

@@ -1,4 +1,4 @@
-//! Programs of a million equations (a fifth of them in a quick run), and regions nested as deep as a recursive function makes them.
+//! Programs of a million equations (fewer in a quick run), and regions nested as deep as a recursive function makes them.
 
 use std::thread;
 
