@@ -1,8 +1,8 @@
 //! How much the tests do that could go on for as long as one likes.
 
 /// `thorough` if the environment variable `REMAT_TEST_THOROUGH` is set and not 0, as `.ci/run` sets it for a second run, and
-/// `quick` otherwise: the number of cases, the size of a program whose plans are searched, or how long a test watches. A quick test still tests the same
-/// property.
+/// `quick` otherwise: the number of cases, the size of a program whose plans are searched, or how long a test watches. A quick test still
+/// tests the same property.
 ///
 /// ```
 /// let layers = remat_testkit::sized(4, 8);
